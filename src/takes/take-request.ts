@@ -35,8 +35,11 @@ export function takeRequestOf(given: Limit | readonly Limit[], options: GivenOpt
       'SLUICE_BAD_OPTION',
       `a take needs a limit, or several different ones; it got ${listed(names)}`,
     )
-  if (!(maxWaitMs >= 0))
-    throw new UsageError('SLUICE_BAD_OPTION', `maxWaitMs is ${maxWaitMs}; it must be a number of ms, 0 or more`)
+  if (typeof maxWaitMs !== 'number' || !(maxWaitMs >= 0))
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      `maxWaitMs is ${inspect(maxWaitMs)}; it must be a number of ms, 0 or more`,
+    )
   const keys = byLimit('key', key, names)
   const costs = byLimit('cost', cost, names)
   const hasKeys = ({ keyed, pool, label }: Limit) => keyed || pool !== undefined || label !== undefined
@@ -81,7 +84,7 @@ function bucketOf({ name, keyed, pool, label }: Limit, key: TakeKey | undefined)
     )
   if (!isKeyed && key !== undefined)
     throw new UsageError('SLUICE_BAD_OPTION', `limit "${name}" has no keys; leave out \`key\``)
-  if (!['string', 'number', 'boolean', 'undefined'].includes(typeof key))
+  if (!['string', 'number', 'boolean', 'undefined'].includes(typeof key) || Number.isNaN(key))
     throw new UsageError('SLUICE_BAD_OPTION', `\`key\` must be a string, a number or a boolean`)
   return key === undefined ? name : `${name}:${checkKey(name, String(key))}`
 }

@@ -328,7 +328,9 @@ export class Takes implements Taker {
     try {
       const { line = null, waitMs = Infinity, back, signal } = how
       back?.reportUnused()
-      const wait = waitMs === Infinity ? null : Math.floor(waitMs * 1_000)
+      const waitUs = Math.floor(waitMs * 1_000)
+      // The store counts in 64 bits.
+      const wait = Number.isSafeInteger(waitUs) ? waitUs : null
       const taker = { line, n: back?.place ?? null, wait, holder: pending.holder ?? null, life: lifeUs }
       const request = { pending, buckets: want.buckets, units: want.costs, back, taker }
       const leaving = { signal, ms: Math.max(waitMs, awayMs), late: () => takeTimeoutError(want, 0) }

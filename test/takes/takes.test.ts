@@ -78,7 +78,16 @@ for (const engine of mainEngines) {
       await expect(takes().tryTake(each)).rejects.toMatchObject({ code: 'SLUICE_MISSING_KEY' })
       await expect(takes().tryTake(ten, { key: 'a' })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
       await expect(takes().tryTake(ten, { cost: 1.5 })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
-      await expect(takes().take(ten, { maxWaitMs: Number.NaN })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+      await expect(takes().tryTake(each, { key: Number.NaN })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+      for (const maxWaitMs of [Number.NaN, -1, '100', null])
+        await expect(takes().take(ten, { maxWaitMs: maxWaitMs as number })).rejects.toMatchObject({
+          code: 'SLUICE_BAD_OPTION',
+        })
+    })
+
+    it('a take may wait for longer than the store can count', async () => {
+      for (const maxWaitMs of [1e16, Number.MAX_VALUE])
+        expect(await takes().take(ten, { maxWaitMs })).toMatchObject({ isUncharged: false })
     })
 
     it('a dead process keeps its places until its lease expires, and no instant has more places than the limit', async () => {
