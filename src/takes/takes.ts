@@ -289,6 +289,8 @@ export class Takes implements Taker {
       onFailed: async (back) => {
         if (back !== undefined) void this.#track(back.giveBack())
         if (isInLine) void this.#track(this.#leave(line))
+        // It may have been woken for room that it does not request any more.
+        this.#waiters.next(lacking)
       },
     }
     const taking = this.#track(this.#acquirer.repeatUntilGranted(loop, unused, signal))

@@ -1,7 +1,7 @@
 /** Replies to takes that come late, twice, not at all, or to a process that was given up meanwhile. */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import type { Db } from '../../src/db/db.ts'
@@ -21,11 +21,18 @@ let hook = passing
 let skippedMs = 0
 /** Renewals come when the test triggers them. */
 const renew: (() => void)[] = []
+/** Waits of takes that only a notification, or their signal, ends; undefined: the waits end by their time. */
+let naps: Set<AbortSignal> | undefined
 const { sleep } = systemClock
 const clock: Clock = {
   ...systemClock,
   monotonicMs: () => systemClock.monotonicMs() + skippedMs,
   async sleep(ms, signal, ref) {
+    if (ref !== false && naps !== undefined && signal !== undefined && ms >= 1_000) {
+      const all = naps.add(signal)
+      await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()))
+      return void all.delete(signal)
+    }
     if (ref !== false) return sleep(ms, signal, ref)
     return new Promise((resolve) => {
       signal?.addEventListener('abort', () => resolve(), { once: true })
@@ -104,6 +111,34 @@ it('a place that is granted while others are renewed stays held', async () => {
   expect(await placesTaken(sluice.db)).toBe(2)
   expect(await sluice.takes.tryTake(seats)).toMatchObject({ granted: false })
   await Promise.all([first.release(), second?.release()])
+})
+
+it('a place goes to the next take in line if the one that it woke gives up before its request', async () => {
+  const [seat, other] = [limit('seat', { concurrency: 1 }), limit('other', { rate: '1000/s', burst: 100 })]
+  const waiting = (naps = new Set())
+  onTestFinished(() => void (naps = undefined))
+  const place = await sluice.takes.take(seat)
+  const enough = new AbortController()
+  const first = later(sluice.takes.take(seat, { signal: enough.signal }))
+  await until(() => waiting.size === 1 && sluice.db.listening(), 'the first waits')
+  const second = later(sluice.takes.take(seat))
+  await until(() => waiting.size === 2, 'the second waits')
+  const kept: (() => void)[] = []
+  hook = async (name, params, run) => {
+    if (name === takeCalls.acquire && (params[1] as string[]).includes('other'))
+      await new Promise<void>((resolve) => kept.push(resolve))
+    return run()
+  }
+  const others = [1, 2, 3, 4].map(() => later(sluice.takes.take(other)))
+  await until(() => kept.length === 4, 'the requests under way let no other one pass')
+  await place.release()
+  await until(() => waiting.size === 1, 'the first is woken')
+  enough.abort(new Error('enough'))
+  await expect(first).rejects.toThrow('enough')
+  hook = passing
+  kept.forEach((goOn) => goOn())
+  await Promise.all(others)
+  await (await second).release()
 })
 
 it('a fetch goes on if its unused place has gone back before the reply that says so', async () => {
