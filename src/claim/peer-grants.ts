@@ -27,7 +27,7 @@ export function requestGrants(jobs: readonly ClaimedJob[], peer: PeerLimiter, cl
   for (const job of jobs) {
     if (job.buckets === null) continue
     const wish = { ...unitsOf(job), notBeforeMs: job.notBeforeMs }
-    const key = `${wish.buckets.join('\n')}\n${wish.units.join()}\n${wish.notBeforeMs}`
+    const key = JSON.stringify([wish.buckets, wish.units, wish.notBeforeMs])
     const group = groups.get(key)
     if (group === undefined) groups.set(key, { wish, jobs: [job] })
     else group.jobs.push(job)

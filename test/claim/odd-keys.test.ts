@@ -2,7 +2,11 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
+import { requestGrants } from '../../src/claim/peer-grants.ts'
+import { systemClock } from '../../src/core/clock.ts'
 import { limit } from '../../src/limits/limit.ts'
+import type { PeerLimiter } from '../../src/limits/peer.ts'
 import { task } from '../../src/tasks/task.ts'
 import { forAllInTime } from '../for-all.ts'
 import { cases, isLong } from '../long.ts'
@@ -106,4 +110,20 @@ describe.each(mainEngines)('keys with odd characters on $name', (engine) => {
     for (const id of [first, row?.id ?? ''])
       expect(await sluice.jobs.get(id)).toMatchObject({ state: 'done', limits: ['cut:a\ufffd'] })
   })
+})
+
+it('Redis is asked for the buckets of each job, even if its keys have separators and names of other limits', () => {
+  const asked: (readonly string[])[] = []
+  const confirm: PeerLimiter['confirm'] = ({ wishes }) => {
+    asked.push(...wishes.map(({ buckets }) => buckets))
+    return new Promise(() => {})
+  }
+  const each = [
+    ['crm:a\nmail:b', 'sms:c'],
+    ['crm:a', 'mail:b\nsms:c'],
+  ]
+  const jobs = each.map((buckets) => ({ buckets, holds: null, costs: null, grantUs: null }) as unknown as ClaimedJob)
+  const verdict = { granted() {}, denied() {} }
+  requestGrants(jobs, { confirm } as unknown as PeerLimiter, systemClock, verdict)
+  expect(asked).toEqual(each)
 })
