@@ -192,8 +192,9 @@ export class Samples {
     this.#late = this.#used = 0
     const ages: Counts = new Map()
     for (const each of this.#known) for (const [ms, many] of each) count(ages, ms, many)
+    const known = total(ages)
     let ageMs = 0
-    for (const { ms, longer } of longestFirst(ages)) if (longer <= total(ages) * lateMost) ageMs = ms
+    for (const { ms, longer } of longestFirst(ages)) if (longer <= known * lateMost) ageMs = ms
     const toUs = (ms: number) => (Number.isFinite(ms) ? Math.ceil(ms * 1_000) : 0)
     const leastMs = Math.min(...this.#slots.map((slot) => slot.leastMs))
     this.#nextMs = this.#chooseBound(leastMs, Math.min(...windowsMs), aheadMs)
@@ -201,7 +202,7 @@ export class Samples {
     // A lower bound needs no wider margin, so it holds at once.
     this.#boundMs = Math.min(this.#boundMs, this.#nextMs)
     return {
-      ages: total(ages),
+      ages: known,
       ageUs: toUs(ageMs),
       latePart,
       answers: this.#slots.reduce((sum, { answers }) => sum + answers, 0),

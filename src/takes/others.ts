@@ -5,6 +5,7 @@
 import { limitOf } from '../core/bucket.ts'
 import { caughtUpMs, type Moment, readMoment } from '../core/clock.ts'
 import { hash64 } from '../core/hash.ts'
+import { RecentMap } from '../core/recent.ts'
 import { perStore, type Store } from '../db/store.ts'
 import { type Counted, type Match, matchesOf, WindowWitness } from '../limits/counts.ts'
 import type { Count } from '../vendors/answer.ts'
@@ -16,7 +17,7 @@ const windowMsMin = 10_000
 /** How often a bucket is compared: at most 60 times in a window, within these bounds. */
 const compareMsMin = 1_000
 const compareMsMax = 30_000
-/** How many buckets are remembered. */
+/** How many buckets are remembered: those whose counts were read last. */
 const bucketsMax = 10_000
 
 /** The observations of a bucket's vendor. */
@@ -36,7 +37,7 @@ interface Waiting {
 /** The counts that a process has read, for one store. */
 export class OthersUse {
   readonly #store: Store
-  readonly #known = new Map<string, Known>()
+  readonly #known = new RecentMap<string, Known>(bucketsMax)
   readonly #waiting = new Map<string, Waiting>()
   #isComparing = false
   /** Among the waiting counts is one that shows that nothing is left. */
@@ -85,7 +86,6 @@ export class OthersUse {
       comparedMs: -Infinity,
       spentUntilMs: -Infinity,
     }
-    if (this.#known.size >= bucketsMax) this.#known.clear()
     this.#known.set(bucket, known)
     return known
   }
