@@ -90,7 +90,8 @@ export class Pace {
     } else if (this.#last >= this.#window || (this.#last > 0 && this.#leftSome)) {
       const more =
         this.#window < this.#calm ? Math.min(this.#calm, this.#window * 2) : this.#window + Math.ceil(this.#window / 8)
-      this.#window = Math.min(this.#hand.slots, more)
+      // An outlet may have lost all of its slots since there was room. From 0 the window would never grow again.
+      this.#window = Math.max(1, Math.min(this.#hand.slots, more))
     }
     this.#last = 0
     this.#overclaimed = this.#hand.overclaimed

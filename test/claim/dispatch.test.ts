@@ -313,3 +313,13 @@ test('a claim that got fewer jobs than it wanted although more were there does n
   // The claim got all jobs that waited, so it shows nothing about a larger number.
   expect(wants(false)).toEqual([1, 2, 2, 2, 2, 2])
 })
+
+test('claims get jobs again after all slots were gone for a moment', () => {
+  const hand = { overclaimed: 0, slots: 4 }
+  const pace = new Pace(hand)
+  pace.recordClaim(pace.adaptWindow(), false)
+  hand.slots = 0
+  pace.recordClaim(Math.min(pace.adaptWindow(), hand.slots), false)
+  hand.slots = 4
+  expect(pace.adaptWindow()).toBeGreaterThan(0)
+})
