@@ -167,3 +167,11 @@ describe('the ends of attempts under a limit', () => {
     )
   })
 })
+
+it('an end that is reported as soon as another one is recorded is recorded, too', async () => {
+  const { finisher, statements, to } = stage()
+  finisher.registerJobs([job(1), job(2)])
+  void finisher.end(job(1), failure).then(() => finisher.end(job(2), failure))
+  await to(100)
+  expect(statements.flatMap(({ seqs }) => seqs)).toEqual([1, 2])
+})

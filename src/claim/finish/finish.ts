@@ -155,7 +155,7 @@ export class Finisher {
       this.#inHand--
       if (this.#waiting.push({ job, outcome, beganUs, report, resolve }) === 1) this.#sinceMs = nowMs
       if (!this.#mayWait(job, outcome)) this.#press()
-      this.#flushing ??= this.#flush().finally(() => (this.#flushing = undefined))
+      this.#flushing ??= this.#flush()
     })
   }
 
@@ -214,6 +214,8 @@ export class Finisher {
       for (const { job } of over) if (this.#open.get(job.claim) === 0) this.#open.delete(job.claim)
       for (const ending of over) ending.resolve(!refused.has(ending.job.seq))
     }
+    // In the same step as the last look at what waits: an end that follows from one of these begins another flush.
+    this.#flushing = undefined
   }
 
   /** Keeps ends back until their jobs are free. */
@@ -240,7 +242,7 @@ export class Finisher {
       else if (free.length > 0) {
         this.#waiting.push(...free)
         this.#press()
-        this.#flushing ??= this.#flush().finally(() => (this.#flushing = undefined))
+        this.#flushing ??= this.#flush()
       }
     }
   }
