@@ -249,7 +249,8 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
           await report(unansweredFailure('no answer in time', hop.url.host), grant, allowance)
         throw signal.reason
       }
-      if (!sendCheck.stale()) {
+      unused = sendCheck.unused()
+      if (unused === undefined) {
         const failure = failureOf(hop, error)
         if (codeOf(failure) === networkCode)
           await report(unansweredFailure('no answer', hop.url.host), grant, allowance)
@@ -257,7 +258,6 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
         else if (!sendCheck.isWritten() && grant !== undefined) await allowance.giveBack(grant)
         throw failure
       }
-      unused = sendCheck.unused()
       if (hop.stream?.isBegun) {
         why =
           'its grant ran out before the first part of its body was there, and a stream cannot be read twice; use bytes'

@@ -83,15 +83,12 @@ export class Secrets {
     const found = this.#references(input)
     if (found.length === 0) return undefined
     const values = new Map<string, string>()
-    for (const { ref } of found) values.set(ref.$secret, values.get(ref.$secret) ?? (await this.#value(ref.$secret)))
+    for (const name of new Set(found.map(({ ref }) => ref.$secret)))
+      values.set(name, await secretValue(name, this.#secrets.get(name) ?? {}))
     const fillReference = (_: string, value: unknown): unknown =>
       isReference(value) ? `${value.prefix ?? ''}${values.get(value.$secret)}` : value
     // The input is plain JSON, as it came from the store.
     return JSON.parse(JSON.stringify(input), fillReference) as Input
-  }
-
-  #value(name: string): Promise<string> {
-    return secretValue(name, this.#secrets.get(name) ?? {})
   }
 
   #refusal(ref: SecretRef, place: SecretPlace, origin: string): string | undefined {

@@ -24,9 +24,10 @@ class SendCheckError extends Error {}
 /** The way of one request to the socket, and what happened to its grant. */
 export interface SendCheck {
   readonly dispatcher: Dispatcher
-  /** True when the grant expired before the first byte of the request: nothing was sent, the connection is kept. */
-  readonly stale: () => boolean
-  /** The grant that expired before anything was written under it, if any: it may be refunded. */
+  /**
+   * The grant that expired before the first byte of the request, if it did: nothing was sent under it, so it may be refunded, and
+   * the connection is kept.
+   */
   readonly unused: () => Grant | undefined
   /** True once a part of the request was written. */
   readonly isWritten: () => boolean
@@ -101,13 +102,6 @@ function timeAnswer(handler: Handler, way: WayMeter | undefined, clock: Clock, b
   return { handler: measured, recordWritten }
 }
 
-/** Returns how long a grant lives on, in ms. */
-function checkLifeMs(grant: Grant, clock: Clock): number {
-  const leftMs = grant.deadlineMs - caughtUpMs(clock, grant.requestedAt)
-  grant.checked?.(leftMs)
-  return leftMs
-}
-
 /**
  * Returns the body to dispatch: bytes are written together with the head; an iterator would be read first, and the head would
  * wait for it. `begin` is called before the first part of a stream, with which the head is written.
@@ -128,11 +122,17 @@ function bodyFor({ bytes, stream }: SendCheckOptions, body: unknown, begin: () =
  */
 export function createSendCheck(options: SendCheckOptions): SendCheck {
   const { agent, clock, bytes } = options
-  let stale = false
   let dispatched = false
   let isWritten = false
   let unused: Grant | undefined
-  const isStale = (grant: Grant | undefined) => grant !== undefined && checkLifeMs(grant, clock) <= 0
+  const checkLife = (grant: Grant | undefined, what: string) => {
+    if (grant === undefined) return
+    const leftMs = grant.deadlineMs - caughtUpMs(clock, grant.requestedAt)
+    grant.checked?.(leftMs)
+    if (leftMs > 0) return
+    unused = grant
+    throw new SendCheckError(`the grant ran out before ${what}`)
+  }
 
   const start =
     (dispatch: Dispatcher['dispatch'], grant: Grant | undefined) =>
@@ -146,11 +146,7 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
           // A second start of one dispatch is the HTTP layer's own repeat after a lost connection, which is not allowed
           // here.
           if (started) throw new SendCheckError('the connection was lost after the request had been written')
-          if (isStale(grant)) {
-            stale = true
-            unused = grant
-            throw new SendCheckError('the grant ran out before the request was written')
-          }
+          checkLife(grant, 'the request was written')
           started = true
           if (bytes !== undefined || request.body === null) recordWritten()
           handler.onRequestStart(controller, context)
@@ -167,10 +163,8 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
         },
       }
       const body = bodyFor(options, request.body, () => {
-        if (!isStale(grant)) return recordWritten()
-        stale = true
-        unused = grant
-        throw new SendCheckError('the grant ran out before the first part of the body was there')
+        checkLife(grant, 'the first part of the body was there')
+        recordWritten()
       })
       return dispatch({ ...request, body: body as NonNullable<typeof request.body> }, guarded)
     }
@@ -190,7 +184,6 @@ export function createSendCheck(options: SendCheckOptions): SendCheck {
     }
   return {
     dispatcher: agent.compose(interceptor),
-    stale: () => stale,
     unused: () => unused,
     isWritten: () => isWritten,
   }

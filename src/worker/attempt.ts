@@ -276,33 +276,30 @@ export class Attempt {
   }
 
   /** Getters shared by all contexts: defining them for each would be most of the cost of a short attempt. */
-  static readonly #fetchOf = getter(function () {
-    const self = this[owner]
-    return (self.#made ??= withBase(self.#fetch(), this.pool))
-  })
-
-  static readonly #signalOf = getter(function () {
-    return this[owner].#signal()
-  })
-
-  static readonly #logOf = getter(function () {
-    return this[owner].#openNotes().log
-  })
-
-  static readonly #limitsOf = getter(function () {
-    const self = this[owner]
-    return {
-      refused: async (refused: Refused = {}) => void (await self.#recordRefusal(refusalOf(refused, self.#task.limits))),
-    }
+  static readonly #properties = Object.entries({
+    fetch: getter(function () {
+      const self = this[owner]
+      return (self.#made ??= withBase(self.#fetch(), this.pool))
+    }),
+    limits: getter(function () {
+      const self = this[owner]
+      const refused = async (given: Refused = {}) =>
+        void (await self.#recordRefusal(refusalOf(given, self.#task.limits)))
+      return { refused }
+    }),
+    log: getter(function () {
+      return this[owner].#openNotes().log
+    }),
+    signal: getter(function () {
+      return this[owner].#signal()
+    }),
   })
 
   #openNotes(): Notes {
     const { store, notes, worker } = this.#options
     const { id, task, attempt } = this.job
-    this.#notes ??= notes.open(this.job, store.report.logOf({ task, job: id, attempt, worker: worker?.() }), () =>
-      store.clock.wallMs(),
-    )
-    return this.#notes
+    const log = store.report.logOf({ task, job: id, attempt, worker: worker?.() })
+    return (this.#notes ??= notes.open(this.job, log, store.clock))
   }
 
   #createContext(): Context {
@@ -320,10 +317,7 @@ export class Attempt {
       job: { id: job.id, queue: job.queue, createdAt: new Date(job.createdMs), tags: job.tags ?? [] },
     }
     Object.defineProperty(context, owner, { value: this })
-    Object.defineProperty(context, 'fetch', Attempt.#fetchOf)
-    Object.defineProperty(context, 'limits', Attempt.#limitsOf)
-    Object.defineProperty(context, 'log', Attempt.#logOf)
-    Object.defineProperty(context, 'signal', Attempt.#signalOf)
+    for (const [name, property] of Attempt.#properties) Object.defineProperty(context, name, property)
     return context as typeof context & Pick<Context, 'fetch' | 'limits' | 'log' | 'signal'>
   }
 

