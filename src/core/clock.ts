@@ -65,7 +65,7 @@ export interface Reading {
 }
 
 /** Two clocks run at rates that differ by at most one thousandth. */
-const drift = 0.001
+export const drift = 0.001
 /** A smaller difference, in microseconds, is no step: clocks have limited resolution, and statements wait. */
 const stepUs = 2_000_000
 

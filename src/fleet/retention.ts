@@ -3,7 +3,7 @@
  * fleet uses the stored ones.
  */
 import { UsageError } from '../core/errors.ts'
-import { checkFields } from '../core/fields.ts'
+import { checkFields, present } from '../core/fields.ts'
 import { minuteOf, zoneOf } from '../core/hours.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Store } from '../db/store.ts'
@@ -63,14 +63,17 @@ type Settings = Record<string, unknown>
 /** Converts a process's options to settings. @throws UsageError SLUICE_BAD_OPTION */
 export function retentionSettings({ retention = {}, prune }: RetentionOptions): Settings {
   checkFields('SLUICE_BAD_OPTION', '`retention`', retention, ['done', 'failed', 'events', 'usage'])
-  const { done, failed, usage, events } = retention
-  return {
-    ...(done === undefined ? {} : { keepDoneMs: keepMs('retention.done', done) }),
-    ...(failed === undefined ? {} : { keepFailedMs: keepMs('retention.failed', failed) }),
-    ...(usage === undefined ? {} : { keepUsageMs: keepMs('retention.usage', usage) }),
-    ...(events === undefined ? {} : { keepEventsMs: keepMs('retention.events', events) }),
-    ...(prune === undefined ? {} : { prune: checkPruneTime(prune) }),
+  const keep = (name: keyof Retention) => {
+    const given = retention[name]
+    return given === undefined ? undefined : keepMs(`retention.${name}`, given)
   }
+  return present({
+    keepDoneMs: keep('done'),
+    keepFailedMs: keep('failed'),
+    keepUsageMs: keep('usage'),
+    keepEventsMs: keep('events'),
+    prune: prune === undefined ? undefined : checkPruneTime(prune),
+  })
 }
 
 /** Writes and reads the settings of the fleet. */

@@ -370,14 +370,7 @@ export class BrokerOutlet implements Outlet {
       this.#reports?.lost(given.job)
     }
     // All of them may have begun.
-    const given = jobs.map(
-      ([
-        ,
-        {
-          job: { claim, seq },
-        },
-      ]) => ({ claim, seq }),
-    )
-    if (worker.stint !== null) this.#endStint(worker, worker.stint, given)
+    const begun = jobs.map(([, { job }]) => job)
+    if (worker.stint !== null) this.#endStint(worker, worker.stint, begun)
   }
 }

@@ -1,8 +1,5 @@
 /** Bounds of the time that another process's monotonic clock shows, so that ages need no wall clocks, which differ and step. */
-import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
-
-/** Two clocks run at rates that differ by at most one thousandth. */
-const drift = 0.001
+import { caughtUpMs, type Clock, drift, type Moment } from '../core/clock.ts'
 
 /** A worker that knows a dispatcher's clock less exactly, in ms, takes nothing from it: a quarter of a grant's life. */
 const doubtMs = 250

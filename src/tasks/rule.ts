@@ -1,6 +1,6 @@
 /** Rules: named decisions about jobs, in order; evaluated when a job is sent, and again when it could start. */
 import { AttemptError, UsageError } from '../core/errors.ts'
-import { checkFields } from '../core/fields.ts'
+import { checkFields, present } from '../core/fields.ts'
 import { type Hours, type ParsedHours, parseHours } from '../core/hours.ts'
 import type { OpeningReader } from '../gates/gates.ts'
 import { fits, isPattern } from '../core/pattern.ts'
@@ -240,7 +240,7 @@ export class Rulebook {
     for (const one of this.#send) {
       const seen = {
         ...job,
-        ...pick(all),
+        ...present({ queue: all.queue, priority: all.priority }),
         tags: [...job.tags, ...(all.tags ?? [])],
         keys: { ...job.keys, ...all.keys },
       }
@@ -274,10 +274,6 @@ export class Rulebook {
     }
     return undefined
   }
-}
-
-function pick({ queue, priority }: SendChanges): Pick<SendChanges, 'queue' | 'priority'> {
-  return { ...(queue === undefined ? {} : { queue }), ...(priority === undefined ? {} : { priority }) }
 }
 
 /**

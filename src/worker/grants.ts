@@ -137,13 +137,13 @@ export class StoreGrants implements Grants {
     const { store, storeClock, job } = this.#options
     const { clock } = store
     // Copied now: later grants are not part of this settlement, and units that are refunded later must not count twice.
-    const took = this.#used.map((grant) => [grant.id, grant.units[at] ?? 0] as const)
-    const byPeerGrant = this.#used.map((grant) => [grant.peerGrant, grant.units[at] ?? 0] as const)
+    const took = this.#used.map(({ id, peerGrant, units: all }) => ({ id, peerGrant, units: all[at] ?? 0 }))
     // A limit with a share has two buckets.
     for (const grant of this.#used) for (const [i, own] of this.#names.entries()) if (own === name) grant.units[i] = 0
-    const sum = took.reduce((all, [, one]) => all + one, 0)
-    this.#reportUse(at, units - sum, byPeerGrant)
-    const params = [job.id, job.claim, name, units, took.map(([id]) => id), took.map(([, all]) => all), isFull]
+    const sum = took.reduce((all, one) => all + one.units, 0)
+    this.#reportUse(at, units - sum, took)
+    const ids = took.map(({ id }) => id)
+    const params = [job.id, job.claim, name, units, ids, took.map((one) => one.units), isFull]
     for (let failures = 0; ;) {
       signal.throwIfAborted()
       try {
@@ -166,17 +166,17 @@ export class StoreGrants implements Grants {
    * Reports the use of a bucket to the second limiter. A reduction is taken from the oldest grants first, as in the
    * store.
    */
-  #reportUse(at: number, more: number, grants: readonly (readonly [string | undefined, number])[]): void {
+  #reportUse(at: number, more: number, grants: readonly { peerGrant: string | undefined; units: number }[]): void {
     const { peer } = this.#options
     const bucket = this.#buckets[at] ?? ''
     // The store ignores a second settlement of a bucket.
     if (this.#reported.has(at)) return
     this.#reported.add(at)
     let left = more
-    for (const [grant, units] of grants) {
-      if (grant === undefined || left === 0) continue
+    for (const { peerGrant, units } of grants) {
+      if (peerGrant === undefined || left === 0) continue
       const part = Math.max(left, -units)
-      peer?.settle(grant, bucket, part)
+      peer?.settle(peerGrant, bucket, part)
       left -= part
     }
   }

@@ -3,6 +3,7 @@
  * worker writes them in its round, in one statement for all of its attempts, and with the outcome at the end of the
  * attempt.
  */
+import type { Clock } from '../core/clock.ts'
 import { type Level, type Log, logTo } from '../core/log.ts'
 import { redactField, redactText, storableText } from '../core/redact.ts'
 import type { Store } from '../db/store.ts'
@@ -20,7 +21,7 @@ const roundMax = 200
 export class Notes {
   /** Writes to the worker's log, and keeps the lines, but for those of level debug. */
   readonly log: Log
-  readonly #wallMs: () => number
+  readonly #clock: Pick<Clock, 'wallMs'>
   readonly #changed: () => void
   #progress: [done: number, total: number] | undefined
   readonly #lines: string[] = []
@@ -28,8 +29,8 @@ export class Notes {
   #omitted = 0
 
   /** @param changed called when there is something new to write */
-  constructor(log: Log, wallMs: () => number, changed: () => void) {
-    this.#wallMs = wallMs
+  constructor(log: Log, clock: Pick<Clock, 'wallMs'>, changed: () => void) {
+    this.#clock = clock
     this.#changed = changed
     this.log = logTo((level, message, details) => {
       log[level](message, details)
@@ -58,7 +59,7 @@ export class Notes {
 
   #keep(level: Level, message: string, details: Record<string, unknown> | undefined): void {
     const extra = details === undefined ? '' : `,${detailsJson(details)}`
-    const line = `[${this.#wallMs()},"${level}",${JSON.stringify(storableText(message, charactersMax))}${extra}]`
+    const line = `[${this.#clock.wallMs()},"${level}",${JSON.stringify(storableText(message, charactersMax))}${extra}]`
     this.#lines.push(line)
     this.#bytes += Buffer.byteLength(line)
     while (this.#lines.length > linesMax || this.#bytes > bytesMax) {
@@ -89,8 +90,8 @@ export class NoteBook {
   readonly #changed = new Map<ClaimedJob, Notes>()
 
   /** Makes the notes of an attempt. */
-  open(job: ClaimedJob, log: Log, wallMs: () => number): Notes {
-    const notes: Notes = new Notes(log, wallMs, () => this.#changed.set(job, notes))
+  open(job: ClaimedJob, log: Log, clock: Pick<Clock, 'wallMs'>): Notes {
+    const notes: Notes = new Notes(log, clock, () => this.#changed.set(job, notes))
     return notes
   }
 

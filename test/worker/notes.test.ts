@@ -7,12 +7,7 @@ import { until } from '../until.ts'
 import { rescue } from '../fleet/engine.ts'
 
 const mute: Log = { debug() {}, info() {}, warn() {}, error() {} }
-const make = (log = mute) =>
-  new Notes(
-    log,
-    () => 5,
-    () => {},
-  )
+const make = (log = mute) => new Notes(log, { wallMs: () => 5 }, () => {})
 const read = (notes: Notes) => JSON.parse(notes.json() ?? 'null')
 
 describe('the notes of an attempt', () => {
@@ -120,7 +115,7 @@ for (const engine of mainEngines) {
       const book = new NoteBook()
       const jobs = ['a', 'b', 'c'].map((id) => ({ id, claim: 'x' }))
       for (const job of jobs) {
-        const notes = book.open(job as never, mute, () => 1)
+        const notes = book.open(job as never, mute, { wallMs: () => 1 })
         for (let n = 0; n < 50; n++) notes.progress(n)
       }
       book.close(jobs[2] as never)
@@ -131,7 +126,7 @@ for (const engine of mainEngines) {
       const [job] = await claimAll(at.db, at.worker, ['quiet'], 1)
       const record = async (claim: string | undefined, done: number) => {
         const own = new NoteBook()
-        own.open({ id, claim } as never, mute, () => 1).progress(done, 2)
+        own.open({ id, claim } as never, mute, { wallMs: () => 1 }).progress(done, 2)
         await own.write(storeOn(at.db))
       }
       await record(job?.claim, 1)
