@@ -4,7 +4,6 @@
  * claims no longer match.
  */
 import { hostname } from 'node:os'
-import { reach } from '../core/probe.ts'
 import type { Store } from '../db/store.ts'
 import { type Claimer, isTransient } from '../claim/claim.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
@@ -229,7 +228,6 @@ export class Membership {
         this.#reportNotRescued(look)
         return all
       }
-      await reach('rescue.done', [look.lost])
       all.push(String(look.lost))
     }
   }

@@ -1,6 +1,5 @@
 /** The outlet in this process: a number of slots, each with one attempt. */
 import type { Clock } from '../core/clock.ts'
-import { reach } from '../core/probe.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Kind, Outlet, Reports } from '../claim/outlet.ts'
 import type { Attempt } from './attempt.ts'
@@ -86,11 +85,7 @@ export class Slots implements Outlet {
   /** Hundreds of these run at once: each promise that one awaits is garbage that outlives the young generation's next sweep. */
   async #run(attempt: Attempt): Promise<void> {
     const { job } = attempt
-    const atStart = reach('attempt.start', job)
-    if (atStart !== undefined) await atStart
     const outcome = await attempt.run()
-    const atEnd = reach('attempt.end', job)
-    if (atEnd !== undefined) await atEnd
     this.#running.delete(job)
     if (this.#options.threaded.tasks.has(job.task)) this.#threaded--
     void this.#reports.ended(job, outcome)

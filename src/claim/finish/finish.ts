@@ -3,7 +3,6 @@
  * while the previous one ran, or within a short time if nobody needs their ends sooner.
  */
 import { codeOf, StoreError } from '../../core/errors.ts'
-import { reach } from '../../core/probe.ts'
 import { retryPauseMs } from '../../core/retry.ts'
 import type { Store } from '../../db/store.ts'
 import type { Readmission } from '../../tasks/place.ts'
@@ -267,9 +266,7 @@ export class Finisher {
     let sinceMs: number | undefined
     for (let tries = 0; ; tries++) {
       try {
-        await reach('finish.sent', batch.length)
         const [row] = await this.#store.call<{ finish_attempts: string[] }>('finish_attempts', params)
-        await reach('finish.received', batch.length)
         // After a lost reply the first try may have been carried out: then there is nothing left to accept, which is
         // correct.
         return isUnknown ? [] : (row?.finish_attempts ?? []).map(Number)
