@@ -185,7 +185,7 @@ class PgDb implements Db {
     if (this.#wakeListener === undefined) {
       this.#wakeListener = new AbortController()
       void this.#keepListening(this.#wakeListener.signal)
-    } else await this.#listener?.query(`listen ${quote(channel)}`).catch(() => {})
+    } else await this.#listener?.query(`listen ${driver.escapeIdentifier(channel)}`).catch(() => {})
     return async () => {
       set.delete(onNotice)
       if (missed !== undefined) this.#missed.delete(missed)
@@ -329,7 +329,7 @@ class PgDb implements Db {
       })
       try {
         await client.connect()
-        for (const channel of this.#listeners.keys()) await send(`listen ${quote(channel)}`)
+        for (const channel of this.#listeners.keys()) await send(`listen ${driver.escapeIdentifier(channel)}`)
         this.#listener = client
         this.#setListening(await isDirect(client, send))
         failures = 0
@@ -373,8 +373,4 @@ function makePool(url: string, max: number): pg.Pool {
   // The same for a connection in use: the query in progress reports the error.
   pool.on('connect', (client) => void client.on('error', () => {}))
   return pool
-}
-
-function quote(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`
 }

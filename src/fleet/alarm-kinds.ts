@@ -47,13 +47,13 @@ export interface Reading {
 export const kinds = {
   'queue-length': {
     option: 'queueLength',
-    threshold: 100_000 as number | Duration,
+    threshold: 100_000,
     text: ({ subject, value }: Reading) => `queue "${subject}" has ${many(Math.round(value), 'waiting job')}`,
     todo: 'look at what stops them (`sluice status`); if nothing does, start more workers',
   },
   depth: {
     option: 'depth',
-    threshold: 10_000 as number | Duration,
+    threshold: 10_000,
     text: ({ subject, value }: Reading) => `RabbitMQ's queue "${subject}" has ${many(Math.round(value), 'message')}`,
     todo: 'look whether its workers live (`sluice status`, `celery inspect ping`), and start more of them',
   },
@@ -112,21 +112,21 @@ export const kinds = {
   },
   retries: {
     option: 'retries',
-    threshold: 1_000 as number | Duration,
+    threshold: 1_000,
     text: ({ subject, value }: Reading) =>
       `service "${subject}" has ${many(Math.round(value), 'event')} whose handling failed and is to be retried`,
     todo: 'look at which handlers fail (`sluice events list`): retries are for exceptions, not for the normal flow',
   },
   unrouted: {
     option: 'unrouted',
-    threshold: 100 as number | Duration,
+    threshold: 100,
     text: ({ value }: Reading) =>
       `no service gets ${many(Math.round(value), 'event')} in RabbitMQ's queue of unrouted events`,
     todo: '`sluice events archive list sluice.unrouted` shows them; subscribe to them and replay them, or stop emitting them',
   },
   archive: {
     option: 'archive',
-    threshold: 80 as number | Duration,
+    threshold: 80,
     text: ({ subject, value }: Reading) =>
       `the archive of service "${subject}" is full to ${Math.round(value)} %; from 100 % on its oldest events are dropped`,
     todo: 'replay or discard them (`sluice events archive`), or give the archive larger bounds',

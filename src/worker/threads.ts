@@ -7,6 +7,7 @@ import os from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
 import { AttemptError, UsageError } from '../core/errors.ts'
+import { present } from '../core/fields.ts'
 import type { Log } from '../core/log.ts'
 import { limitedBy } from '../http/feedback.ts'
 import type { AnyTask, Context } from '../tasks/task.ts'
@@ -105,8 +106,8 @@ export class Threads {
    * @throws the handler's error; AttemptError SLUICE_THREAD_DIED when the thread ended before the handler
    */
   async run(call: ThreadCall): Promise<unknown> {
-    const pool = this.#pool
-    if (pool === undefined) throw new Error('the threads were not opened')
+    const threads = this.#pool
+    if (threads === undefined) throw new Error('the threads were not opened')
     const { signal } = call.context
     await this.#turn(signal)
     const { port1, port2 } = new MessageChannel()
@@ -115,18 +116,11 @@ export class Threads {
       const session = new ThreadSession(port1, call)
       const { attempt, ambiguous, job, labels } = call.context
       const members = Object.entries(call.context.pool)
-      const chosen = Object.fromEntries(
-        members.map(([name, { key, baseUrl }]) => [name, { key, ...(baseUrl === undefined ? {} : { baseUrl }) }]),
-      )
+      const pool = Object.fromEntries(members.map(([name, { key, baseUrl }]) => [name, present({ key, baseUrl })]))
       const { file, task, input } = call
-      const start: Start = {
-        file: file.href,
-        task,
-        input,
-        context: { attempt, ambiguous, job, labels, pool: chosen },
-        port: port2,
-      }
-      await pool
+      const context = { attempt, ambiguous, job, labels, pool }
+      const start: Start = { file: file.href, task, input, context, port: port2 }
+      await threads
         .run(start, { transferList: [port2], signal, name: 'default' })
         .catch((error: unknown) => Promise.reject(signal.aborted ? (signal.reason as Error) : ended(error, call)))
       return await session.end

@@ -334,7 +334,6 @@ export class Worker {
   #beginRounds(): void {
     const { store, beatUrl, retention, rulebook } = this.#options
     const { clock, log } = store
-    if (this.#rounds !== undefined) return
     if (beatUrl !== undefined) {
       const sql = statementIn(store.schema, 'fleet/count_heartbeat')
       this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#handleLoss(id), log })
