@@ -83,8 +83,8 @@ export async function readRaisedBudgets(sql: Sql): Promise<{ event: SluiceEvents
 }
 
 /** Returns a budget as an event, with the time at which it will be used up at the average speed of its period. */
-function budgetOf({ key, rate, starts, ends, currency, at, ...one }: Reached): SluiceEvents['budget'] {
-  const { limit, share, used, most } = one
+function budgetOf(reached: Reached): SluiceEvents['budget'] {
+  const { limit, key, rate, share, starts, ends, used, most, currency, at } = reached
   const upUs = used >= most ? undefined : starts + (Math.max(0, at - starts) * most) / used
   const usedUpAt = upUs === undefined || upUs >= ends ? undefined : dateOf(upUs)
   const until = dateOf(ends)

@@ -113,11 +113,6 @@ export class Allowance {
     return grant
   }
 
-  /** True while no request of the attempt was written or tried, or may be at any moment. */
-  get unsent(): boolean {
-    return this.#spent === 0
-  }
-
   /** Requests that were written or tried, or may be at any moment. */
   get spent(): number {
     return this.#spent
@@ -133,7 +128,7 @@ export class Allowance {
 
   /** A request could not be sent: if no other was sent either, the attempt is given back uncalled. */
   giveUp(error: StaleGrantError): void {
-    if (this.unsent) this.#returned.abort(error)
+    if (this.#spent === 0) this.#returned.abort(error)
   }
 
   async #take(signal: AbortSignal, unused?: Grant, cost?: RequestCost): Promise<Grant | undefined> {
@@ -213,7 +208,7 @@ export class Allowance {
 
   // Decides and aborts in one step, so that other requests of this attempt that wait for a grant are not sent either.
   #giveUpLongWait(waitMs: number): void {
-    if (waitMs <= patienceMs || !this.unsent) return
+    if (waitMs <= patienceMs || this.#spent > 0) return
     const error = uncalledError(waitMs)
     this.#returned.abort(error)
     throw error

@@ -130,8 +130,9 @@ export class FleetWorker {
   /** Renews, as any worker does, the definitions and margins that its handlers need in the store, which may be away. */
   async #renew(): Promise<void> {
     const { store, renew, rulebook } = this.#options
-    while (!this.#end.signal.aborted) {
+    for (;;) {
       await store.clock.sleep(renewMs, this.#end.signal, false)
+      if (this.#end.signal.aborted) return
       try {
         await renew()
         await marginsOf(store).renew()

@@ -73,5 +73,5 @@ export function shownBy({ kind }: Outcome, allowance: Allowance | undefined): 's
 
 /** Returns true if it is not known whether the handler has sent a request, because it used no grant for `ctx.fetch`. */
 export function isUnseen(allowance: Allowance | undefined): boolean {
-  return allowance === undefined || (allowance.unsent && allowance.returned === undefined)
+  return allowance === undefined || (allowance.spent === 0 && allowance.returned === undefined)
 }
