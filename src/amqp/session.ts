@@ -67,12 +67,17 @@ export async function openSession(address: BrokerAddress, name: string, turn: nu
   const protocol = tls === undefined ? 'amqp' : 'amqps'
   const connect = await loadConnect()
   const clientProperties = { connection_name: name }
-  const model = await connect(
-    { protocol, hostname, port, username, password, vhost, heartbeat },
-    { ...tls, noDelay: true, timeout: connectMaxMs, clientProperties },
-  ).catch((error: Error) => {
-    throw explainError(error, `${hostname}:${port}`, { username, vhost })
-  })
+  const open = () =>
+    connect(
+      { protocol, hostname, port, username, password, vhost, heartbeat },
+      { ...tls, noDelay: true, timeout: connectMaxMs, clientProperties },
+    )
+  const model = await open()
+    // A server that is slow to open a connection sends a heartbeat before its answer, which amqplib takes for that.
+    .catch((error: Error) => (error.message.includes('got <Heartbeat>') ? open() : Promise.reject(error)))
+    .catch((error: Error) => {
+      throw explainError(error, `${hostname}:${port}`, { username, vhost })
+    })
   return createSession(model)
 }
 

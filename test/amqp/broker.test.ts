@@ -1,4 +1,5 @@
 /** Messages through a real RabbitMQ: confirmed, routed, refused, received. */
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { isLong } from '../long.ts'
@@ -139,6 +140,26 @@ describe('a broker', () => {
     }
     await until(() => new Set(texts).size === 4_000)
   })
+})
+
+it('opens a connection although the server sends a heartbeat before its answer', async ({ onTestFinished }) => {
+  const [answer, heartbeat] = [Buffer.from([0, 10, 0, 41]), Buffer.from([8, 0, 0, 0, 0, 0, 0, 0xce])]
+  let heartbeats = 0
+  const slow = createServer((client) => {
+    const server = connect(Number(new URL(host.url).port))
+    server.on('data', (bytes) => {
+      if (heartbeats === 0 && bytes.includes(answer)) client.write(heartbeat, () => heartbeats++)
+      client.write(bytes)
+    })
+    client.pipe(server).on('error', () => {})
+    client.on('error', () => {}).on('close', () => server.destroy())
+  })
+  await new Promise<void>((done) => slow.listen(0, '127.0.0.1', done))
+  onTestFinished(() => void slow.close())
+  const url = new URL(host.url)
+  url.port = String((slow.address() as AddressInfo).port)
+  expect((await open(url.href)).isUp).toBe(true)
+  expect(heartbeats).toBe(1)
 })
 
 describe('the end', () => {
