@@ -107,7 +107,11 @@ export class ServiceConsumer {
   async consume(source: Source, queue: string): Promise<void> {
     const { broker, concurrency } = this.#options
     if (this.#cancelled !== undefined || this.#consumers.has(queue)) return
-    const take = (delivery: Delivery) => this.#countSettling(delivery, () => this.#take(source, delivery, queue, false))
+    const take = (delivery: Delivery) => {
+      // It has stopped before this queue was consumed.
+      if (this.#cancelled !== undefined && !this.#consumers.has(queue)) return void delivery.reject({ requeue: true })
+      return this.#countSettling(delivery, () => this.#take(source, delivery, queue, false))
+    }
     const consumer = await broker.consume(queue, { prefetch: concurrency }, take)
     this.#consumers.set(queue, consumer)
     if (this.#cancelled !== undefined) await consumer.cancel()

@@ -74,7 +74,7 @@ it('are flagged if their worker may have had them, and nothing shows whether it 
 })
 
 /** A consumer of a service with this handler, whose store is away for the first `failures` sends; messages that it is given. */
-async function consumerOf(handler: EventHandler, failures: number) {
+async function consumerOf(handler: EventHandler, failures: number, beforeConsuming?: () => Promise<void>) {
   const names = new ServiceNames('a', { isQuorum: false, archive: undefined, isCelery: false })
   const sources = sourcesOf(groupsOf([handler], 'a'), names)
   const clock = { ...systemClock, sleep: () => new Promise<void>((resolve) => setImmediate(resolve)) }
@@ -84,11 +84,12 @@ async function consumerOf(handler: EventHandler, failures: number) {
   const broker = {
     consume: async (_: string, __: object, onMessage: typeof take) => {
       take = onMessage
+      await beforeConsuming?.()
       return { cancel: async () => {}, flushAcks: async () => {} }
     },
     use: async () => undefined,
   }
-  const outlet = { slots: 1, kinds: [], free: () => 1, start() {}, abort() {} }
+  const outlet = { slots: 1, kinds: [], free: () => 1, start: () => void settled.push('begun'), abort() {} }
   const consumer = new ServiceConsumer({
     store: { clock, log: silent } as never,
     broker: broker as never,
@@ -109,7 +110,8 @@ async function consumerOf(handler: EventHandler, failures: number) {
       },
     } as never,
   })
-  await consumer.open([])
+  const opened = consumer.open([])
+  if (beforeConsuming === undefined) await opened
   const deliver = (data: unknown) => {
     let isInHand = true
     const settle = (how: string) => {
@@ -167,4 +169,16 @@ it('go back when their worker has to end while the store is away', async () => {
   await consumer.stop()
   await until(() => settled.length === 2)
   expect([sent, settled]).toEqual([[], ['reject', 'reject']])
+})
+
+it('go back if they arrive when their worker has stopped, though it has not begun to consume', async () => {
+  const begun = new Promise<void>(() => {})
+  const { consumer, settled, deliver } = await consumerOf(
+    paid.on(() => undefined),
+    0,
+    () => begun,
+  )
+  await consumer.stop()
+  deliver(1)
+  expect(settled).toEqual(['reject'])
 })
