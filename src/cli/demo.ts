@@ -90,15 +90,16 @@ async function demo(options: DemoOptions): Promise<number> {
   const children: ChildProcess[] = []
   const store = options.store ?? join(temporary as string, 'data')
   talk(`opening ${temporary === undefined ? schemaName : 'an embedded store'} …`)
-  const sluice = await openFresh(store)
+  let sluice: Sluice | undefined
   try {
+    sluice = await openFresh(store)
     const vendorUrl = await vendorProcess.url
     const sync = syncContact(vendorUrl)
     useSluice(sluice)
     for (const promise of guarantees(accountLimit)) talk(`limit demo-account, for each account: ${promise.text}`)
     for (const promise of guarantees(totalLimit)) talk(`limit demo-total: ${promise.text}`)
     for (let i = 0; i < workers; i++) children.push(startWorker(vendorUrl, sluice.url ?? store, options))
-    await waitForWorkers(sluice, workers)
+    await waitForWorkers(sluice, children)
     const perAccount = new Map<string, number>()
     const begun = systemClock.monotonicMs()
     const jobs = await sluice.sendMany(sync, rows(options.from, perAccount))
@@ -114,7 +115,7 @@ async function demo(options: DemoOptions): Promise<number> {
   } finally {
     for (const child of children) child.kill('SIGKILL')
     vendorProcess.kill()
-    await sluice.close()
+    await sluice?.close()
     if (temporary !== undefined) rmSync(temporary, { recursive: true, force: true })
   }
 }
@@ -170,8 +171,11 @@ async function progress(
 }
 
 /** Waits until all worker processes have started, which takes seconds and must not count as time of the jobs. */
-async function waitForWorkers(sluice: Sluice, workers: number): Promise<void> {
-  while ((await sluice.jobs.status()).workers !== workers) await systemClock.sleep(100)
+async function waitForWorkers(sluice: Sluice, children: readonly ChildProcess[]): Promise<void> {
+  while ((await sluice.jobs.status()).workers !== children.length) {
+    if (children.some(hasEnded)) throw new Error('a worker process has ended before it began; its own error is above')
+    await systemClock.sleep(100)
+  }
 }
 
 interface Ended {
@@ -269,7 +273,12 @@ function startWorker(vendorUrl: string, store: string, options: DemoOptions): Ch
   )
 }
 
+function hasEnded({ exitCode, signalCode }: ChildProcess): boolean {
+  return exitCode !== null || signalCode !== null
+}
+
 async function stopChild(child: ChildProcess): Promise<void> {
+  if (hasEnded(child)) return
   const ended = once(child, 'exit')
   child.kill('SIGTERM')
   await ended

@@ -115,11 +115,11 @@ export function checkPattern(what: string, pattern: unknown, bad: Refusal): void
   )
 }
 
-/** Checks a reason and returns it; it is for people who find jobs waiting. */
+/** Checks a reason and returns it; people read it beside the jobs that it concerns. */
 export function reasonOf(reason: unknown, bad: Refusal): string {
   if (typeof reason === 'string' && reason.trim() !== '' && reason.length <= 500 && !reason.includes('\u0000'))
     return reason
-  throw bad('give a reason of 1 to 500 characters: people who find jobs waiting will read it')
+  throw bad('give a reason of 1 to 500 characters, for the people who will read it')
 }
 
 /** Makes the error for a bad option from its message. */

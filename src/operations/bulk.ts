@@ -4,6 +4,7 @@ import { codeOf, StoreError, UsageError } from '../core/errors.ts'
 import { parseRate, type Rate } from '../core/rate.ts'
 import type { Row } from '../db/db.ts'
 import type { Sql } from '../db/store.ts'
+import { reasonOf } from '../gates/gates.ts'
 import type { FunctionName } from '../generated/sql.ts'
 import { asOfNow, type JobFilter, type Search, searchOf, type State, unfinished } from './filter.ts'
 
@@ -25,6 +26,11 @@ export interface BulkOptions {
   rate?: Rate | undefined
   /** Stops between portions: what is done stays done, and the call resolves. */
   signal?: AbortSignal | undefined
+}
+
+/** Checks why jobs are ended: their records keep it. @throws UsageError SLUICE_BAD_OPTION */
+export function checkReason(reason: unknown): string {
+  return reasonOf(reason, (why) => new UsageError('SLUICE_BAD_OPTION', why))
 }
 
 /** How many jobs a filter matches. */
@@ -148,8 +154,9 @@ export class Bulk {
   }
 
   /** Cancels failed jobs, so that nobody retries them. */
-  discard(filter: JobFilter, reason: string, options: BulkOptions): Promise<number> {
-    return this.#changeMatching({ ...filter, state: filter.state ?? 'failed' }, options, {
+  async discard(filter: JobFilter, reason: string, options: BulkOptions): Promise<number> {
+    checkReason(reason)
+    return await this.#changeMatching({ ...filter, state: filter.state ?? 'failed' }, options, {
       name: 'discarded',
       states: ['failed'],
       run: async (ids) => (await this.#ids('discard_failed', [ids, reason])).length,
@@ -158,6 +165,7 @@ export class Bulk {
 
   /** Cancels an unfinished job. @throws StoreError SLUICE_STORE_UNREACHABLE: also if another transaction has locked it */
   async cancelId(id: string, reason: string): Promise<boolean> {
+    checkReason(reason)
     const text = 'the job was not cancelled, because another transaction has locked it: end that one, or try again'
     const cancelling = this.#sql.call<{ cancel_job: boolean }>('cancel_job', [id, reason])
     const [row] = await cancelling.catch((error: unknown) => {
@@ -171,6 +179,7 @@ export class Bulk {
    * another transaction has locked holds up no other; its error comes at the end.
    */
   async cancel(filter: JobFilter, reason: string, options: BulkOptions): Promise<number> {
+    checkReason(reason)
     let locked: StoreError | undefined
     const count = await this.#changeMatching(filter, options, {
       name: 'cancelled',

@@ -19,7 +19,7 @@ import {
   notesOf,
 } from './attempts.ts'
 import { type Backlog, readBacklog } from './backlog.ts'
-import { Bulk, type BulkOptions, type Counted } from './bulk.ts'
+import { Bulk, type BulkOptions, checkReason, type Counted } from './bulk.ts'
 import type { JobFilter, State } from './filter.ts'
 
 export type { State } from './filter.ts'
@@ -242,7 +242,7 @@ export class Jobs {
    * @throws UsageError SLUICE_BAD_ID
    */
   async discard(id: string, reason = discardedByUser): Promise<boolean> {
-    return (await this.#sql.call('discard_failed', [[checkId(id)], reason])).length > 0
+    return (await this.#sql.call('discard_failed', [[checkId(id)], checkReason(reason)])).length > 0
   }
 
   /**

@@ -145,6 +145,10 @@ for (const engine of mainEngines) {
         [() => jobs.cancelMany({ since: 'yesterday' as never }), 'SLUICE_BAD_DURATION'],
         [() => jobs.cancelMany({ since: new Date('never') }), 'SLUICE_BAD_FILTER'],
         [() => jobs.cancelMany({ input: { n: [1] } } as never), 'SLUICE_BAD_FILTER'],
+        [() => jobs.cancelMany({ task: 'quiet' }, { reason: 'a\u0000b' }), 'SLUICE_BAD_OPTION'],
+        [() => jobs.cancel(newId(), null as never), 'SLUICE_BAD_OPTION'],
+        [() => jobs.discardMany({ task: 'quiet' }, { reason: 'a'.repeat(501) }), 'SLUICE_BAD_OPTION'],
+        [() => jobs.discard(newId(), ' '), 'SLUICE_BAD_OPTION'],
         [() => jobs.reprioritise({ task: 'quiet' }, 1.5), 'SLUICE_BAD_OPTION'],
         [() => jobs.reprioritise('x', 1), 'SLUICE_BAD_ID'],
       ]
