@@ -279,7 +279,7 @@ export class Takes implements Taker {
         return result
       },
       isFresh: ({ freshForMs }) => freshForMs > 0,
-      wait: (ms) => this.#waiters.wait(lacking, ms, clock, signal),
+      wait: (ms) => this.#waiters.wait(line, lacking, ms, clock, signal),
       onLate: (lease, _, sinceMs) => {
         lease.checked(0)
         lease.reportUnused()

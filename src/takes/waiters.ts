@@ -2,13 +2,22 @@
 import type { Clock } from '../core/clock.ts'
 import type { Db } from '../db/db.ts'
 
+/** One wait of a take, until `over` is aborted. */
+interface Nap {
+  readonly who: string
+  readonly over: AbortController
+}
+
 /** The waiters of each bucket, in the order in which they began to wait. */
 export class Waiters {
   readonly #db: Db
   readonly #channel: string
-  readonly #naps = new Map<string, Set<AbortController>>()
-  /** Buckets with a woken waiter. A woken waiter that gets a grant wakes the next one; one that is denied does not. */
-  readonly #woken = new Set<string>()
+  readonly #naps = new Map<string, Set<Nap>>()
+  /**
+   * The take that was woken last, by bucket, until it waits again. If it gets a grant, the next one is woken; if it is
+   * denied, none is.
+   */
+  readonly #woken = new Map<string, string>()
   #listening: Promise<(() => Promise<void>) | undefined> | undefined
   #isClosed = false
 
@@ -17,20 +26,23 @@ export class Waiters {
     this.#channel = channel
   }
 
-  /** Resolves after `ms`, when one of the buckets wakes this one, or when `signal` is aborted. */
-  async wait(buckets: readonly string[], ms: number, clock: Clock, signal?: AbortSignal): Promise<void> {
+  /**
+   * Resolves after `ms`, when one of the buckets wakes this one, or when `signal` is aborted.
+   * @param who the take, the same each time that it waits
+   */
+  async wait(who: string, buckets: readonly string[], ms: number, clock: Clock, signal?: AbortSignal): Promise<void> {
     if (this.#isClosed) return
     // Without notifications the waiters only try again a little later.
     const wakeAll = () => [...this.#naps.keys()].forEach((bucket) => this.#wake(bucket))
     this.#listening ??= this.#db.listen(this.#channel, (bucket) => this.#wake(bucket), wakeAll).catch(() => undefined)
-    const nap = new AbortController()
+    const nap = { who, over: new AbortController() }
     for (const bucket of buckets) {
       this.#naps.set(bucket, (this.#naps.get(bucket) ?? new Set()).add(nap))
-      this.#woken.delete(bucket)
+      if (this.#woken.get(bucket) === who) this.#woken.delete(bucket)
     }
-    const end = () => nap.abort()
+    const end = () => nap.over.abort()
     signal?.addEventListener('abort', end, { once: true })
-    await clock.sleep(signal?.aborted ? 0 : ms, nap.signal)
+    await clock.sleep(signal?.aborted ? 0 : ms, nap.over.signal)
     signal?.removeEventListener('abort', end)
     for (const bucket of buckets) {
       const naps = this.#naps.get(bucket)
@@ -50,7 +62,7 @@ export class Waiters {
   /** Wakes all waiters, and stops listening. */
   async close(): Promise<void> {
     this.#isClosed = true
-    for (const naps of this.#naps.values()) for (const nap of naps) nap.abort()
+    for (const naps of this.#naps.values()) for (const { over } of naps) over.abort()
     const stop = await this.#listening
     await stop?.().catch(() => {})
   }
@@ -58,7 +70,7 @@ export class Waiters {
   #wake(bucket: string): void {
     const [first] = this.#naps.get(bucket) ?? []
     if (first === undefined) return void this.#woken.delete(bucket)
-    this.#woken.add(bucket)
-    first.abort()
+    this.#woken.set(bucket, first.who)
+    first.over.abort()
   }
 }
