@@ -362,6 +362,7 @@ export class Takes implements Taker {
   ): Promise<GrantResult<TakenGrant>> {
     if (!want.limits.every((limit) => limit.isOpenWithoutStore)) return request()
     const open = () => {
+      this.#checkOpen()
       this.#outage.recordGrant(want.limits.map(({ name }) => name))
       return { grant: this.#leases.make(want, randomUUID(), 0) }
     }
