@@ -84,7 +84,7 @@ function bucketOf({ name, keyed, pool, label }: Limit, key: TakeKey | undefined)
     )
   if (!isKeyed && key !== undefined)
     throw new UsageError('SLUICE_BAD_OPTION', `limit "${name}" has no keys; leave out \`key\``)
-  if (!['string', 'number', 'boolean', 'undefined'].includes(typeof key) || Number.isNaN(key))
+  if (!['string', 'boolean', 'undefined'].includes(typeof key) && !Number.isFinite(key))
     throw new UsageError('SLUICE_BAD_OPTION', `\`key\` must be a string, a number or a boolean`)
   return key === undefined ? name : `${name}:${checkKey(name, String(key))}`
 }

@@ -78,7 +78,8 @@ for (const engine of mainEngines) {
       await expect(takes().tryTake(each)).rejects.toMatchObject({ code: 'SLUICE_MISSING_KEY' })
       await expect(takes().tryTake(ten, { key: 'a' })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
       await expect(takes().tryTake(ten, { cost: 1.5 })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
-      await expect(takes().tryTake(each, { key: Number.NaN })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+      for (const key of [Number.NaN, Infinity])
+        await expect(takes().tryTake(each, { key })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
       for (const maxWaitMs of [Number.NaN, -1, '100', null])
         await expect(takes().take(ten, { maxWaitMs: maxWaitMs as number })).rejects.toMatchObject({
           code: 'SLUICE_BAD_OPTION',
