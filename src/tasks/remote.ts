@@ -36,8 +36,10 @@ export function isPlaces(bucket: string): boolean {
  */
 export function remoteTask<Schema extends StandardSchemaV1 = AnyJson, const Fair extends string = string>(
   name: string,
-  { slots, queue = defaultQueue, ...options }: RemoteTaskOptions<Schema, Fair>,
+  given: RemoteTaskOptions<Schema, Fair>,
 ): Task<StandardSchemaV1.InferInput<Schema>, unknown> {
+  // Plain JavaScript may leave them out.
+  const { slots, queue = defaultQueue, ...options } = { ...given }
   if (!Number.isInteger(slots) || slots < 1)
     throw new UsageError(
       'SLUICE_BAD_TASK',

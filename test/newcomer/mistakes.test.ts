@@ -33,6 +33,11 @@ it('a command that npx started names the next one with npx, because the shell kn
   expect((await project.run(['why'])).err).toContain('`sluice jobs` lists them')
 })
 
+it('a remote task without options is told what it lacks', () => {
+  const define = () => remoteTask('t', undefined as never)
+  expect(define).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_TASK' }))
+})
+
 describe('limits of a task', () => {
   const crm = limit('crm', { rate: '1/s' })
   it.each([
