@@ -94,6 +94,7 @@ create table sluice.limit_pause (
   primary key (name, key)
 );
 
+-- The buckets: a limit, a share or a pool (key '*') of it, for one key. What a bucket has used is in the ledger.
 create table sluice.bucket (
   id bigint primary key,
   name text not null,
