@@ -86,6 +86,8 @@ export interface GrantResult<G> {
   readonly soonestMs?: number
   /** When nothing was granted: after how many ms the request can be repeated; default 0. */
   readonly waitMs?: number
+  /** When nothing was granted: when the request was sent, in monotonic ms; default: not known. */
+  readonly sentMs?: number
   /** A grant that has to be refunded, because the store granted it and the second limiter did not. */
   readonly unused?: G
   /** Names of the buckets that denied it; default: all. */

@@ -85,7 +85,7 @@ export class Takes implements Taker {
     })
     this.#epoch = new StoreEpoch(store, storeClock)
     this.#outage = new StoreOutage(store.clock, store.log)
-    this.#waiters = new Waiters(store.db, `${store.schema}.take`)
+    this.#waiters = new Waiters(store.db, `${store.schema}.take`, store.clock)
   }
 
   /** How often a limit with `onStoreError: 'open'` has granted without the store so far. */
@@ -266,6 +266,8 @@ export class Takes implements Taker {
     const untilMs = clock.monotonicMs() + want.maxWaitMs
     let isInLine = false
     let lacking: readonly string[] = []
+    let sentMs = Infinity
+    let isRepeat = false
     const loop: GrantLoop<TakenGrant> = {
       untilMs,
       awayMs: Math.min(awayMs, want.maxWaitMs),
@@ -274,12 +276,17 @@ export class Takes implements Taker {
       request: async (wish, back) => {
         const result = await this.#request(want, wish, { line, waitMs: untilMs - clock.monotonicMs(), back, signal })
         isInLine = result.grant === undefined && result.unused === undefined
+        sentMs = result.sentMs ?? Infinity
         lacking = result.grant === undefined ? (result.lacking ?? want.buckets).map(hash64) : []
         this.#waiters.next(want.buckets.map(hash64).filter((bucket) => !lacking.includes(bucket)))
         return result
       },
       isFresh: ({ freshForMs }) => freshForMs > 0,
-      wait: (ms) => this.#waiters.wait(line, lacking, ms, clock, signal),
+      wait: async (ms) => {
+        const denied = { who: line, buckets: lacking, sentMs: isRepeat ? Infinity : sentMs }
+        // Once in a row: where units are given back all the time, a later notification wakes it.
+        isRepeat = await this.#waiters.wait(denied, ms, signal)
+      },
       onLate: (lease, _, sinceMs) => {
         lease.checked(0)
         lease.reportUnused()
@@ -343,7 +350,7 @@ export class Takes implements Taker {
       const answer = await this.#turnstile.pass(send, leaving)
       back?.handOver()
       const result = this.#leases.read(want, pending, answer)
-      if (result.grant === undefined) return result
+      if (result.grant === undefined) return { ...result, sentMs: answer.requestedAt.monotonicMs }
       const { fromMs, waitMs: againMs, id } = await this.#acquirer.confirm(request, answer)
       if (fromMs === undefined) return { soonestMs: againMs, waitMs: againMs, unused: result.grant }
       if (id !== undefined) result.grant.recordConfirmed(id, fromMs + freshMs(answer))

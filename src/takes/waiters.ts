@@ -1,6 +1,20 @@
 /** Takes that wait in this process and wake when units are given back. */
 import type { Clock } from '../core/clock.ts'
+import { RecentMap } from '../core/recent.ts'
 import type { Db } from '../db/db.ts'
+
+/** A take that was denied; see the fields. */
+export interface Denied {
+  /** The take, the same each time that it waits. */
+  readonly who: string
+  /** The buckets that denied it, as notifications name them. */
+  readonly buckets: readonly string[]
+  /** When its request was sent, in monotonic ms: it may have been decided before any later notification. */
+  readonly sentMs: number
+}
+
+/** How many buckets are remembered of which a notification came. */
+const noticedMax = 10_000
 
 /** One wait of a take, until `over` is aborted. */
 interface Nap {
@@ -12,6 +26,9 @@ interface Nap {
 export class Waiters {
   readonly #db: Db
   readonly #channel: string
+  readonly #clock: Clock
+  /** When the newest notification came, by bucket, in monotonic ms. */
+  readonly #noticedMs = new RecentMap<string, number>(noticedMax)
   readonly #naps = new Map<string, Set<Nap>>()
   /**
    * The take that was woken last, by bucket, until it waits again. If it gets a grant, the next one is woken; if it is
@@ -21,20 +38,26 @@ export class Waiters {
   #listening: Promise<(() => Promise<void>) | undefined> | undefined
   #isClosed = false
 
-  constructor(db: Db, channel: string) {
+  constructor(db: Db, channel: string, clock: Clock) {
     this.#db = db
     this.#channel = channel
+    this.#clock = clock
   }
 
   /**
-   * Resolves after `ms`, when one of the buckets wakes this one, or when `signal` is aborted.
-   * @param who the take, the same each time that it waits
+   * Resolves after `ms`, when one of the buckets wakes this one, or when `signal` is aborted; at once, to true, if units
+   * were given back while the request was under way.
    */
-  async wait(who: string, buckets: readonly string[], ms: number, clock: Clock, signal?: AbortSignal): Promise<void> {
-    if (this.#isClosed) return
+  async wait({ who, buckets, sentMs }: Denied, ms: number, signal?: AbortSignal): Promise<boolean> {
+    if (this.#isClosed) return false
     // Without notifications the waiters only try again a little later.
     const wakeAll = () => [...this.#naps.keys()].forEach((bucket) => this.#wake(bucket))
-    this.#listening ??= this.#db.listen(this.#channel, (bucket) => this.#wake(bucket), wakeAll).catch(() => undefined)
+    const onNotice = (bucket: string) => {
+      this.#noticedMs.set(bucket, this.#clock.monotonicMs())
+      this.#wake(bucket)
+    }
+    this.#listening ??= this.#db.listen(this.#channel, onNotice, wakeAll).catch(() => undefined)
+    if (buckets.some((bucket) => (this.#noticedMs.get(bucket) ?? -Infinity) >= sentMs)) return true
     const nap = { who, over: new AbortController() }
     for (const bucket of buckets) {
       this.#naps.set(bucket, (this.#naps.get(bucket) ?? new Set()).add(nap))
@@ -42,13 +65,14 @@ export class Waiters {
     }
     const end = () => nap.over.abort()
     signal?.addEventListener('abort', end, { once: true })
-    await clock.sleep(signal?.aborted ? 0 : ms, nap.over.signal)
+    await this.#clock.sleep(signal?.aborted ? 0 : ms, nap.over.signal)
     signal?.removeEventListener('abort', end)
     for (const bucket of buckets) {
       const naps = this.#naps.get(bucket)
       naps?.delete(nap)
       if (naps?.size === 0) this.#naps.delete(bucket)
     }
+    return false
   }
 
   /**

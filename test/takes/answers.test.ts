@@ -141,6 +141,26 @@ it('a place goes to the next take in line if the one that it woke gives up befor
   await (await second).release()
 })
 
+it('a take is granted what is given back while the reply that denies it is under way', async () => {
+  const seat = limit('seat', { concurrency: 1 })
+  naps = new Set()
+  onTestFinished(() => void (naps = undefined))
+  const notices: string[] = []
+  const stop = await sluice.db.listen('sluice.take', (bucket) => notices.push(bucket))
+  onTestFinished(stop)
+  const place = await sluice.takes.take(seat)
+  const other = later(sluice.takes.take(seat))
+  await until(() => naps?.size === 1 && sluice.db.listening(), 'the other waits, so that notifications are heard')
+  const denied = keepBack()
+  const waiting = later(sluice.takes.take(seat))
+  const goOn = await denied
+  await place.release()
+  await (await other).release()
+  await until(() => notices.length > 1, 'both notifications are here')
+  goOn()
+  await (await waiting).release()
+})
+
 it('a fetch goes on if its unused place has gone back before the reply that says so', async () => {
   const both = limit('both', { rate: '1000/s', burst: 100, concurrency: 5 })
   const server = createServer((_request, response) => response.end('here'))

@@ -12,9 +12,10 @@ it('the take that was woken wakes the next one when it has its grant, also if ot
     notify = onNotice
     return async () => {}
   }
-  const waiters = new Waiters({ listen } as Db, 'take')
+  const waiters = new Waiters({ listen } as Db, 'take', systemClock)
   const woken: string[] = []
-  const waits = (who: string) => void waiters.wait(who, ['b'], hour, systemClock).then(() => woken.push(who))
+  const waits = (who: string) =>
+    void waiters.wait({ who, buckets: ['b'], sentMs: Infinity }, hour).then(() => woken.push(who))
   const turn = () => new Promise((resolve) => setImmediate(resolve))
   waits('first')
   waits('second')
