@@ -4,7 +4,7 @@ import { UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { enter } from '../celery/redis-transport.ts'
 import type { Log } from '../core/log.ts'
-import { hasLostReply } from '../redis/client.ts'
+import { hasLostReply, isOfReplica } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { RedisLimiter } from '../redis/limiter.ts'
 import { checkServer, type ServerCheck } from '../redis/server.ts'
@@ -43,6 +43,8 @@ export class EpochWatch {
   #past: (Reading & { epoch: string | undefined }) | undefined
   #check: ServerCheck | undefined
   #checkedMs = -Infinity
+  /** The epoch whose state cannot be relied on, though it stands: until another one has begun, whatever fails meanwhile. */
+  #untrusted: string | undefined
   #isAway = false
   #hasDefined = false
 
@@ -62,8 +64,8 @@ export class EpochWatch {
   async start(): Promise<void> {
     const { redis, definitions } = this.#options
     await enter(redis)
-    await this.#checkServer()
-    await this.#look(false)
+    await this.#checkServer(undefined)
+    await this.#look()
     if (this.#current !== undefined) await definitions.refresh()
     void this.#watch()
   }
@@ -76,14 +78,14 @@ export class EpochWatch {
   recordFailure(error: unknown): void {
     this.#warn(error)
     this.#current = undefined
-    if (hasLostReply(error)) this.#options.redis.reset()
+    if (hasLostReply(error) || isOfReplica(error)) this.#options.redis.reset()
   }
 
   /** Checks which epoch stands, unless that was done a moment ago; never rejects. */
   look(): Promise<void> {
     const { clock } = this.#options
     if (this.#looking === undefined && clock.monotonicMs() - this.#lookedMs < retryMs) return Promise.resolve()
-    this.#looking ??= this.#look(false)
+    this.#looking ??= this.#look()
       .catch((error: unknown) => this.recordFailure(error))
       .finally(() => (this.#looking = undefined))
     return this.#looking
@@ -96,51 +98,51 @@ export class EpochWatch {
   }
 
   async #watch(): Promise<void> {
-    const { clock, log } = this.#options
+    const { clock } = this.#options
     const { signal } = this.#end
     while (!signal.aborted) {
       await clock.sleep(this.#current === undefined ? retryMs : lookMs, signal, false)
       if (signal.aborted) return
-      const isStale = await this.#isStale().catch((error: unknown) => (this.recordFailure(error), false))
-      if (isStale) {
-        log.warn('the clock of Redis has stepped, or it has evicted keys: limits begin anew')
-        await this.#look(true).catch((error: unknown) => this.recordFailure(error))
-      } else await this.look()
+      await this.look()
     }
   }
 
-  /** True if what is in Redis cannot be relied on, though its epoch stands. */
-  async #isStale(): Promise<boolean> {
-    const { clock } = this.#options
-    if (clock.monotonicMs() - this.#checkedMs < checkMs || this.#current === undefined) return false
-    return this.#checkServer()
-  }
-
-  /** Resolves to true if keys were evicted since the last check. @throws UsageError SLUICE_BAD_REDIS */
-  async #checkServer(): Promise<boolean> {
+  /**
+   * Checks whether limits may be in this server; if not, the next look checks again.
+   * @param epoch the one that stands @throws UsageError SLUICE_BAD_REDIS
+   */
+  async #checkServer(epoch: string | undefined): Promise<void> {
     const { redis, clock, log } = this.#options
     const past = this.#check
     this.#check = await checkServer(redis, past, clock)
-    this.#checkedMs = clock.monotonicMs()
     const { findings } = this.#check
+    if (findings.some(({ code, isError }) => isError && code === 'evicted')) this.#distrust(epoch)
     const unfit = findings.find(({ code, isError }) => isError && code !== 'evicted')
+    // The address may lead to another server by now.
+    if (unfit?.code === 'replica') redis.reset()
     if (unfit !== undefined) throw new UsageError('SLUICE_BAD_REDIS', unfit.text)
+    this.#checkedMs = clock.monotonicMs()
     if (past === undefined) for (const { text } of findings) log.warn(text)
-    return findings.some(({ code, isError }) => isError && code === 'evicted')
   }
 
-  /** @param isForced begins another epoch, whatever stands */
-  async #look(isForced: boolean): Promise<void> {
+  #distrust(epoch: string | undefined): void {
+    if (epoch === this.#untrusted) return
+    this.#untrusted = epoch
+    this.#options.log.warn('the clock of Redis has stepped, or it has evicted keys: limits begin anew')
+  }
+
+  async #look(): Promise<void> {
     const { limiter, clock, definitions, log } = this.#options
     const sentMs = clock.monotonicMs()
     const stands = await limiter.readEpoch(owner)
     const reading = { us: stands.nowUs, sentMs, receivedMs: clock.monotonicMs(), bootMs: clock.bootMs() }
-    const hasStepped = this.#hasStepped(reading, stands.id)
+    if (this.#hasStepped(reading, stands.id)) this.#distrust(stands.id)
     this.#past = { ...reading, epoch: stands.id }
     this.#options.onReading(reading)
     this.#lookedMs = clock.monotonicMs()
+    if (this.#lookedMs - this.#checkedMs >= checkMs) await this.#checkServer(stands.id)
     const isOthers = stands.owner !== undefined && stands.owner !== owner
-    if (stands.isWhole && ((!isForced && !hasStepped) || isOthers)) {
+    if (stands.isWhole && (stands.id !== this.#untrusted || isOthers)) {
       if (!isOthers) await this.#publish()
       else await definitions.refresh()
       this.#setEpoch(stands.id)
@@ -148,6 +150,8 @@ export class EpochWatch {
       this.#current = undefined
       this.#warn('a database owns the state of limits, and has to begin it anew')
     } else {
+      // Nothing is granted from what is there while the beginning is under way.
+      this.#current = undefined
       await this.#publish()
       const epoch = newId()
       const begun = await limiter.begin({ epoch, owner, instead: stands.id })
