@@ -39,7 +39,7 @@ export class HeldMessages {
   readonly #log: Log
   readonly #fetch = new Script(scripts['celery/fetch'] ?? '')
   readonly #move = new Script(scripts['celery/move'] ?? '')
-  /** Tags under which something may be held because the reply to a fetch was lost. */
+  /** Tags under which something may be held of which nobody knows, because a fetch, or what follows it, has failed. */
   #astray: string[] = []
 
   /**
@@ -69,17 +69,16 @@ export class HeldMessages {
       this.#sooner,
       ...lists.map(({ queue }) => JSON.stringify(queue)),
     ]
-    const found = await this.#run(
-      this.#fetch,
-      lists.map(({ list }) => list),
-      args,
-    ).catch((error: unknown) => {
+    const keys = lists.map(({ list }) => list)
+    try {
+      const found = await this.#run(this.#fetch, keys, args)
+      const [taken, due] = found as [[string, number, string][], [string, string][]]
+      for (const [tag, text] of due) await this.#giveBack(tag, text, true)
+      return taken.map(([tag, place, text]) => ({ tag, queue: lists[place]?.queue ?? '', text }))
+    } catch (error) {
       this.#astray = Array.from({ length: most }, (_, i) => `${prefix}${i}`)
       throw error
-    })
-    const [taken, due] = found as [[string, number, string][], [string, string][]]
-    for (const [tag, text] of due) await this.#giveBack(tag, text, true)
-    return taken.map(([tag, place, text]) => ({ tag, queue: lists[place]?.queue ?? '', text }))
+    }
   }
 
   /** Ends it for good. False: another worker has it by now. */
@@ -98,9 +97,9 @@ export class HeldMessages {
   }
 
   /** Puts it to the front of its list, marked as one that was delivered. False as for `end`. */
-  async release(tag: string): Promise<boolean> {
-    const text = await this.#call('HGET', heldKey, tag)
-    return typeof text === 'string' && this.#giveBack(tag, text, true)
+  release({ tag, queue, text }: Taken): Promise<boolean> {
+    // Its text is known. A reply to HGET names no call, so it might have the text of another message.
+    return this.#giveBack(tag, `[${text}, "", ${JSON.stringify(queue)}]`, true)
   }
 
   /** Puts what cannot be read where people find it. */

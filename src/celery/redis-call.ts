@@ -1,8 +1,8 @@
 /**
  * Calls to a Redis of Celery's. A connection that may have lost a reply is replaced, because every later reply on it would be taken
- * for that of the command before.
+ * for that of the command before. So is one that leads to a replica: its address may lead to the master by now.
  */
-import { checkReply, hasLostReply, type Script, sendCommand } from '../redis/client.ts'
+import { checkReply, hasLostReply, isOfReplica, type Script, sendCommand } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 
 const answerMaxMs = 10_000
@@ -35,7 +35,7 @@ async function replacing<T>(redis: RedisConnection, answer: Promise<T>): Promise
   try {
     return await answer
   } catch (error) {
-    if (hasLostReply(error)) redis.reset()
+    if (hasLostReply(error) || isOfReplica(error)) redis.reset()
     throw error
   }
 }

@@ -46,7 +46,7 @@ export class RedisConsumer {
   readonly #options: RedisConsumerOptions
   readonly #held: HeldMessages
   readonly #renewEveryMs: number
-  readonly #tags = new Set<string>()
+  readonly #taken = new Map<string, Taken>()
   readonly #ended = new AbortController()
   #pause = new AbortController()
   #queues: readonly string[]
@@ -67,7 +67,7 @@ export class RedisConsumer {
 
   /** Messages that were received and are not settled. */
   get inHand(): number {
-    return this.#tags.size
+    return this.#taken.size
   }
 
   /** Receives no more; what is in hand can still be settled. */
@@ -81,7 +81,7 @@ export class RedisConsumer {
   async close(): Promise<void> {
     await this.stop()
     const logLeft = (error: unknown) => this.#options.log.warn('a task in hand comes again later', { err: error })
-    await Promise.all([...this.#tags].map((tag) => this.#settle(tag, () => this.#held.release(tag)).catch(logLeft)))
+    await Promise.all([...this.#taken.values()].map((one) => this.#release(one).catch(logLeft)))
     await this.#redis.close()
   }
 
@@ -103,7 +103,7 @@ export class RedisConsumer {
     const nowMs = systemClock.monotonicMs()
     if (nowMs - this.#renewedMs >= this.#renewEveryMs) {
       this.#renewedMs = nowMs
-      await Promise.all([...this.#tags].map((tag) => this.#held.renew(tag)))
+      await Promise.all([...this.#taken.keys()].map((tag) => this.#held.renew(tag)))
     }
     const taken = await this.#held.take(this.#queues, Math.max(0, this.#options.prefetch - this.inHand))
     const last = taken.at(-1)?.queue
@@ -112,26 +112,31 @@ export class RedisConsumer {
     return taken.length
   }
 
-  async #deliver({ tag, queue, text }: Taken): Promise<void> {
+  async #deliver(taken: Taken): Promise<void> {
+    const { tag, queue, text } = taken
     let found: ReturnType<typeof readEnvelope>
     try {
       found = readEnvelope(text)
     } catch (error) {
       return this.#held.park(tag, text, error)
     }
-    this.#tags.add(tag)
+    this.#taken.set(tag, taken)
     // It came while the subscription ended.
-    if (this.#ended.signal.aborted) return void (await this.#settle(tag, () => this.#held.release(tag)))
+    if (this.#ended.signal.aborted) return void (await this.#release(taken))
     this.#options.onMessage({
       queue,
       ...found,
       ack: () => this.#settle(tag, () => this.#held.end(tag)),
-      requeue: () => this.#settle(tag, () => this.#held.release(tag)),
+      requeue: () => this.#release(taken),
     })
   }
 
+  #release(taken: Taken): Promise<boolean> {
+    return this.#settle(taken.tag, () => this.#held.release(taken))
+  }
+
   async #settle(tag: string, act: () => Promise<boolean>): Promise<boolean> {
-    if (!this.#tags.delete(tag)) return false
+    if (!this.#taken.delete(tag)) return false
     const isDone = await act()
     this.#pause.abort()
     return isDone

@@ -5,14 +5,16 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { openControl, openProducer, type Producer } from '../../src/celery/index.ts'
 import { heldIndexKey, heldKey } from '../../src/celery/kombu.ts'
 import { parkedKey } from '../../src/celery/held.ts'
+import { callRedis } from '../../src/celery/redis-call.ts'
 import {
   consumeRedis,
-  type RedisConsumer,
+  RedisConsumer,
   type RedisConsumerOptions,
   type RedisDelivery,
 } from '../../src/celery/redis-consumer.ts'
 import { readTask } from '../../src/celery/task-message.ts'
 import { silent } from '../../src/core/log.ts'
+import { openRedis, type RedisConnection } from '../../src/redis/connect.ts'
 import { findPython } from '../examples/interpreter.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
@@ -41,8 +43,8 @@ afterAll(async () => {
   await redis?.close()
 })
 
-/** A consumer and what it has received. */
-async function receive(more: Partial<RedisConsumerOptions> = {}) {
+/** A consumer and what it has received. @param on a connection; default: its own */
+async function receive(more: Partial<RedisConsumerOptions> = {}, on?: RedisConnection) {
   const got: RedisDelivery[] = []
   const onMessage = (delivery: RedisDelivery) => got.push(delivery)
   const given = {
@@ -55,9 +57,48 @@ async function receive(more: Partial<RedisConsumerOptions> = {}) {
     onMessage,
     ...more,
   }
-  const consumer = await consumeRedis(given)
+  const consumer = on === undefined ? await consumeRedis(given) : new RedisConsumer(on, given)
   open.push(consumer)
   return { got, consumer }
+}
+
+/**
+ * A connection that loses the reply to the next command after `dropNext`: until it is replaced, each reply is taken for that of the
+ * command before. `failOn`: the next command with such an argument fails.
+ */
+async function openMixing() {
+  const real = openRedis(redis.url) as RedisConnection
+  await real.open()
+  type Waiting = { resolve: (reply: unknown) => void; reject: (error: unknown) => void }[]
+  let waiting: Waiting = []
+  let isDropping = false
+  let failing: string | undefined
+  const on: RedisConnection = {
+    load: () => real.load(),
+    open: () => real.open(),
+    close: () => real.close(),
+    reset() {
+      const old = waiting
+      waiting = []
+      for (const { reject } of old.splice(0)) reject(new Error('the connection was replaced'))
+    },
+    send(command, args) {
+      if (failing !== undefined && args.includes(failing)) {
+        failing = undefined
+        return Promise.reject(new Error('the connection was lost'))
+      }
+      const [mine, isDropped] = [waiting, isDropping]
+      isDropping = false
+      return new Promise((resolve, reject) => {
+        mine.push({ resolve, reject })
+        real.send(command, args).then(
+          (reply) => void (isDropped || mine.shift()?.resolve(reply)),
+          (error: unknown) => mine.shift()?.reject(error),
+        )
+      })
+    },
+  }
+  return { on, dropNext: () => void (isDropping = true), failOn: (part: string) => void (failing = part) }
 }
 
 const first = async ({ message }: RedisDelivery) => (await readTask(message)).args[0]
@@ -164,6 +205,37 @@ describe('a worker of ours on Redis', () => {
     await until(() => next.got.length === 2)
   })
 
+  it('puts each message back, though a reply is lost and others are taken for it', async () => {
+    for (const one of ['a', 'b', 'c']) await producer.delay('add', [one])
+    const { on, dropNext } = await openMixing()
+    const { got } = await receive({ prefetch: 3 }, on)
+    await until(() => got.length === 3)
+    expect(await got[0]?.ack()).toBe(true)
+    dropNext()
+    await Promise.allSettled(got.slice(1).map((one) => one.requeue()))
+    await until(() => got.length === 5, 'both come again')
+    expect(new Set(await Promise.all(got.slice(3).map(first)))).toEqual(new Set(['b', 'c']))
+  })
+
+  it('gets what it took in one step with what is due, though giving that back fails', async () => {
+    const { on, failOn } = await openMixing()
+    failOn('lost')
+    await producer.delay('add', ['due'])
+    const text = await admin.send('RPOP', [`${prefix}celery`])
+    await admin.send('HSET', [prefix + heldKey, 'lost', `[${String(text)}, "", "celery"]`])
+    await admin.send('ZADD', [prefix + heldIndexKey, '1', 'lost'])
+    await producer.delay('add', ['fresh'])
+    const { got } = await receive({ prefetch: 2 }, on)
+    await until(() => got.length === 2, 'both arrive')
+    const seen = await Promise.all(got.map(async (one) => [await first(one), one.isRedelivered]))
+    expect(new Map(seen as [unknown, boolean][])).toEqual(
+      new Map([
+        ['due', true],
+        ['fresh', false],
+      ]),
+    )
+  })
+
   it('parks what it cannot read, and goes on', async () => {
     for (const text of ['no JSON', '[]', '{"body": 1}']) await admin.send('LPUSH', [`${prefix}celery`, text])
     await producer.delay('add', [1])
@@ -217,6 +289,14 @@ describe('a worker of ours on Redis', () => {
     expect(sent.length).toBeGreaterThan(0)
     expect(sent.filter((one) => !seen.has(one))).toEqual([])
   })
+})
+
+it('a connection that leads to a replica by now is opened anew', async () => {
+  let resets = 0
+  const send = () => Promise.reject(new Error("READONLY You can't write against a read only replica."))
+  const on = { send, reset: () => void resets++ } as unknown as RedisConnection
+  await expect(callRedis(on, 'LPUSH', ['celery', '{}'])).rejects.toMatchObject({ code: 'SLUICE_REDIS_REFUSED' })
+  expect(resets).toBe(1)
 })
 
 it('requests to workers leave no connection if their user may not receive the answers', async () => {
