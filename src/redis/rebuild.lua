@@ -215,5 +215,9 @@ local function open(keys, call, epoch, now, shown, latest)
     end
     buckets[i] = bucket
   end
-  return not lacks and buckets or nil, { 'calendar', call.id, now, shown, unpack(missing) }
+  if not lacks then return buckets end
+  local reply = { 'calendar', call.id, now, shown }
+  -- `unpack` fails on more than 8,000 values.
+  for i, at in ipairs(missing) do reply[4 + i] = at end
+  return nil, reply
 end

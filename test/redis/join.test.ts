@@ -108,6 +108,13 @@ it('a bucket that other programs take from stays closed, whoever has joined', as
   expect(await reserve(minute, 10)).toMatchObject({ granted: 10 })
 })
 
+it('takes in the ledger of a database with more keys than Lua unpacks at a time', async () => {
+  const rate = own('rate', { rate: '60/min' })
+  const seeds = Array.from({ length: 8_100 }, (_, i) => seedOf({ ...rate, name: `rate:${i}` }))
+  await begin('a')
+  expect(await join('b', seeds)).toMatchObject({ isDecided: true })
+})
+
 describe('an epoch', () => {
   it('is begun anew by any of its databases, and then joined by the others', async () => {
     await begin('a')
