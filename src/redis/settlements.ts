@@ -74,7 +74,7 @@ export class SettlementQueue {
 
   /** Sends the reports that wait. */
   sendWaiting(): void {
-    this.#sending ??= this.#send().finally(() => (this.#sending = undefined))
+    this.#sending ??= this.#send()
   }
 
   /**
@@ -96,18 +96,21 @@ export class SettlementQueue {
 
   async #send(): Promise<void> {
     await Promise.resolve()
-    while (this.#open !== undefined || this.#waiting.length > 0) {
-      if (this.#open !== undefined && this.#isOld(this.#open)) this.#open = undefined
-      const { clock } = this.#options
-      const nowMs = clock.monotonicMs()
-      const takeBatch = () => this.#waiting.splice(0, batchMax).filter(({ sinceMs }) => nowMs - sinceMs < keptMs)
-      this.#open ??= { id: newId(), reports: takeBatch(), begun: readMoment(clock) }
-      try {
+    try {
+      while (this.#open !== undefined || this.#waiting.length > 0) {
+        if (this.#open !== undefined && this.#isOld(this.#open)) this.#open = undefined
+        const { clock } = this.#options
+        const nowMs = clock.monotonicMs()
+        const takeBatch = () => this.#waiting.splice(0, batchMax).filter(({ sinceMs }) => nowMs - sinceMs < keptMs)
+        this.#open ??= { id: newId(), reports: takeBatch(), begun: readMoment(clock) }
         await this.#settle(this.#open)
         this.#open = undefined
-      } catch (error) {
-        return this.#options.onFailure(error)
       }
+    } catch (error) {
+      this.#options.onFailure(error)
+    } finally {
+      // At once, so that a report which is added from now on begins another sending.
+      this.#sending = undefined
     }
   }
 

@@ -223,3 +223,31 @@ it("a vendor's silence is held for as long as is left of it", async () => {
   expect(answer?.waitUs).toBeGreaterThan(590_000_000)
   expect(answer?.waitUs).toBeLessThanOrEqual(600_000_000)
 })
+
+it('one that is added in the turn in which a call ends is sent, too', async () => {
+  /** How many turns of the promises after the answer it is added. */
+  for (let turns = 0; turns < 12; turns++) {
+    const told: unknown[] = []
+    let answer = () => {}
+    const settle = async (call: unknown) => {
+      told.push(call)
+      await new Promise<void>((resolve) => (answer = resolve))
+      return { isDecided: true }
+    }
+    const words = new SettlementQueue({
+      limiter: { settle } as never,
+      definitions: { know: async () => {}, read: async () => {}, bucket: () => one },
+      clock: systemClock,
+      current: () => 'epoch',
+      cap: () => ({}),
+      onFailure() {},
+    })
+    const add = () => words.add({ bucket: 'one', grant: 'epoch/a', ended: 1 })
+    add()
+    await until(() => told.length === 1)
+    answer()
+    for (let turn = 0; turn < turns; turn++) await Promise.resolve()
+    add()
+    await until(() => told.length === 2, `the one after ${turns} turns is sent`)
+  }
+})
