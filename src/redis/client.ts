@@ -115,8 +115,12 @@ export function hasLostReply(error: unknown): boolean {
  * @throws StoreError SLUICE_REDIS_ANSWER
  */
 export function checkReply(named: unknown, id: string): void {
-  if (String(named) === id) return
-  throw new StoreError(
+  if (String(named) !== id) throw mixedError()
+}
+
+/** The error for a reply that is not one to its command. */
+export function mixedError(): StoreError {
+  return new StoreError(
     'SLUICE_REDIS_ANSWER',
     'Redis returned the reply to another command: replies of this connection are mixed up, so close it; sending the command again with the same id is safe, except for the beginning of an epoch',
   )

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { scripts } from '../generated/lua.ts'
-import { checkReply, sendCommand, type RedisClient, Script } from './client.ts'
+import { checkReply, mixedError, sendCommand, type RedisClient, Script } from './client.ts'
 import type {
   DenialCause,
   RedisCall,
@@ -308,8 +308,12 @@ export class RedisLimiter {
   }
 
   async #look(withinMs = this.#timeoutMs): Promise<void> {
-    const [seconds, micros] = (await sendCommand(this.#client, 'TIME', [], withinMs, this.#clock)) as unknown[]
-    this.#recordTime(Number(seconds) * 1e6 + Number(micros))
+    const reply = await sendCommand(this.#client, 'TIME', [], withinMs, this.#clock)
+    const [seconds = NaN, micros = NaN] = Array.isArray(reply) ? (reply as unknown[]).map(Number) : []
+    const us = seconds * 1e6 + micros
+    // What is no number would be looked for in calendars without end.
+    if (!Number.isFinite(us)) throw mixedError()
+    this.#recordTime(us)
   }
 
   #recordTime(us: number): void {

@@ -332,6 +332,14 @@ describe('the connection to Redis', () => {
     await proxy.close()
   })
 
+  it('takes no reply to another command for the time', async () => {
+    for (const reply of ['OK', ['decided', 'b', 1], null]) {
+      const send = async (command: string) => (command === 'TIME' ? reply : ['decided', 'a', 1, 1])
+      const asked = new RedisLimiter({ send }).reserve({ id: 'a', buckets: [], items: [], withinMs: 1_000 })
+      await expect(asked).rejects.toMatchObject({ code: 'SLUICE_REDIS_ANSWER' })
+    }
+  })
+
   it('gives up a reply that does not come', async () => {
     const never: RedisClient = { send: () => new Promise(() => {}) }
     const silent = new RedisLimiter(never, { timeoutMs: 20 })
