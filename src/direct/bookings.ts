@@ -15,6 +15,8 @@ export interface BookingsOptions {
   /** Beginning of every key. */
   prefix: string
   clock: Clock
+  /** Returns the epoch of the limits. Each has bookings of its own: a new one may have begun because Redis's clock was set back. */
+  epoch(): string | undefined
   /** Returns the rules of a bucket. */
   rules(bucket: string): readonly Rule[]
   /** The longest delay, in ms. */
@@ -37,7 +39,7 @@ const knownMax = 10_000
 export class Bookings {
   readonly #options: BookingsOptions
   readonly #script = new Script(scripts['direct/book'] ?? '')
-  /** Until when buckets are booked, in monotonic ms, as far as this worker knows. */
+  /** Until when buckets are booked, in monotonic ms, as far as this worker knows; by their keys. */
   readonly #until = new RecentMap<string, number>(knownMax)
   /** How long attempts hold the places of a limit, in ms. */
   readonly #heldMs = new Map<string, number>()
@@ -49,7 +51,7 @@ export class Bookings {
   /** Returns one of these buckets that is booked for longer than a moment; undefined: none is. */
   findBooked(buckets: readonly string[]): string | undefined {
     const nowMs = this.#options.clock.monotonicMs()
-    return buckets.find((bucket) => (this.#until.get(bucket) ?? 0) - nowMs > aheadMs)
+    return buckets.find((bucket) => (this.#until.get(this.#keyOf(bucket)) ?? 0) - nowMs > aheadMs)
   }
 
   /** Records for how long an attempt held places of these limits. */
@@ -65,11 +67,11 @@ export class Bookings {
    * @param waitMs when the first may come back; Infinity: when somebody gives a place back
    */
   async book(bucket: string, count: number, units: number, waitMs: number): Promise<number[]> {
-    const { redis, prefix, clock, mostMs } = this.#options
+    const { redis, clock, mostMs } = this.#options
     const apartUs = Math.max(apartUsLeast, Math.ceil(this.#apartUs(bucket) * Math.max(1, units)))
     const fromMs = Math.min(waitMs === Infinity ? apartUs / 1_000 : waitMs, mostMs)
     const args = [count, apartUs, Math.ceil(fromMs * 1_000), mostMs * 1_000].map(String)
-    const key = `${prefix}{limits}:r:${bucket}`
+    const key = this.#keyOf(bucket)
     const reserve = async () => {
       const [named, ...booked] = [await this.#script.run(redis, [key], args, answerMs, clock)].flat() as unknown[]
       checkReply(named, key)
@@ -77,10 +79,15 @@ export class Bookings {
     }
     // If there is no answer, they come back soon, and are tried again.
     const [firstUs = 0, some = 0] = await reserve().catch(() => [fromMs * 1_000, count])
-    if (some > 0) this.#until.set(bucket, clock.monotonicMs() + (firstUs + some * apartUs) / 1_000)
+    if (some > 0) this.#until.set(key, clock.monotonicMs() + (firstUs + some * apartUs) / 1_000)
     // Messages beyond the most come back before it, and book again then.
     const laterMs = () => mostMs * (1 - clock.random() / 3)
     return Array.from({ length: count }, (_, i) => (i < some ? (firstUs + i * apartUs) / 1_000 : laterMs()))
+  }
+
+  #keyOf(bucket: string): string {
+    const { prefix, epoch } = this.#options
+    return `${prefix}{limits}:r:${epoch() ?? ''}:${bucket}`
   }
 
   /** Returns how long a bucket takes, in the long run, to have a unit free again. */

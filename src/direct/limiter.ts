@@ -156,7 +156,7 @@ export class DirectLimiter extends GrantReports {
     this.#watch.recordFailure('the state of limits in Redis is lost')
   }
 
-  protected get current(): string | undefined {
+  get current(): string | undefined {
     return this.#watch.current
   }
 

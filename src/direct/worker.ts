@@ -101,13 +101,14 @@ export class DirectWorker {
     const post = new RabbitPost(broker)
     const presence = (this.#presence = this.#createPresence(post))
     const rules = (take: string) => limiter?.rules(take) ?? []
+    const epoch = () => limiter?.current
     this.#hand = new Hand({
       clock,
       log,
       labels,
       tasks: indexByName(tasks),
       limits: limiter &&
-        redis && { limiter, bookings: new Bookings({ redis, prefix, clock, rules, mostMs: delayMaxMs }) },
+        redis && { limiter, bookings: new Bookings({ redis, prefix, clock, epoch, rules, mostMs: delayMaxMs }) },
       ends: new Ends({
         ...options,
         post,

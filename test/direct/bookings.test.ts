@@ -21,10 +21,10 @@ afterAll(async () => {
   await server?.close()
 })
 
-function bookings(client: RedisClient | undefined = redis) {
+function bookings(client: RedisClient | undefined = redis, epoch = () => 'epoch') {
   if (client === undefined) throw new Error('there is a server')
   const { rules } = limit('denied', { rate: '10/h' })
-  const how = { clock: systemClock, rules: () => rules, mostMs: delayMaxMs }
+  const how = { clock: systemClock, epoch, rules: () => rules, mostMs: delayMaxMs }
   return new Bookings({ ...how, redis: client, prefix: `${randomUUID()}:` })
 }
 
@@ -50,4 +50,14 @@ it('come soon if Redis returns the reply to another command', async () => {
     expect(first).toBe(1_000)
     expect(second).toBeGreaterThan(first)
   }
+})
+
+it('begin anew with an epoch, because the clock of Redis may have been set back', async () => {
+  let epoch = 'first'
+  const some = bookings(redis, () => epoch)
+  await some.book('a', 30, 1, 0)
+  expect(some.findBooked(['a'])).toBe('a')
+  epoch = 'second'
+  expect(some.findBooked(['a'])).toBeUndefined()
+  expect(await some.book('a', 1, 1, 0)).toEqual([0])
 })
