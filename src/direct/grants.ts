@@ -95,7 +95,7 @@ class DirectGrants implements AttemptGrants {
     const units = requestUnits(cost, this.#limits, this.#buckets.map(limitOf), this.#costs)
     if (this.own === undefined) return undefined
     if (unused !== undefined) await this.giveBack(unused)
-    const untilMs = this.#clock.monotonicMs() + awayMsMax
+    let awaySinceMs: number | undefined
     for (let late = 0; ; signal.throwIfAborted()) {
       const { grant, waitMs } = await this.#requestGrant(units)
       if (grant !== undefined && caughtUpMs(this.#clock, grant.requestedAt) < grant.deadlineMs) {
@@ -107,7 +107,9 @@ class DirectGrants implements AttemptGrants {
         if (++late >= lateMax) throw tooLateError(grant.lifeMs, 'Redis')
         continue
       }
-      if (waitMs === undefined && this.#clock.monotonicMs() > untilMs) throw awayError()
+      const nowMs = this.#clock.monotonicMs()
+      awaySinceMs = waitMs === undefined ? (awaySinceMs ?? nowMs) : undefined
+      if (awaySinceMs !== undefined && nowMs - awaySinceMs > awayMsMax) throw awayError()
       beforeWait(waitMs ?? retryMs)
       await this.#clock.sleep(Math.min(waitMs ?? retryMs, waitMsMax), signal)
     }
