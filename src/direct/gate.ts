@@ -93,13 +93,15 @@ export class Gate {
 
   /** Begins messages without limits. While both kinds wait, at least half of the room is left to messages with limits. */
   #startPlain(): void {
-    const isShared = this.#waiting.length > 0 && this.#working === undefined
-    const most = isShared ? Math.floor(this.#room / 2) : this.#room
-    if (this.#plain.length === 0 || most <= 0) return
-    const all = this.#filterPresent(this.#plain.splice(0, most)).map((entry) => ({ entry, grant: undefined }))
-    if (all.length > 0) this.#options.start(all)
-    // Messages that are gone have left room for others.
-    if (all.length < most) this.#startPlain()
+    while (this.#plain.length > 0) {
+      const isShared = this.#waiting.length > 0 && this.#working === undefined
+      const most = isShared ? Math.floor(this.#room / 2) : this.#room
+      if (most <= 0) return
+      const all = this.#filterPresent(this.#plain.splice(0, most)).map((entry) => ({ entry, grant: undefined }))
+      if (all.length > 0) this.#options.start(all)
+      // Messages that are gone, thousands perhaps, have left room for others.
+      if (all.length === most) return
+    }
   }
 
   /** Returns the messages among these that this worker still has. */

@@ -46,3 +46,27 @@ it('begins nothing that is called off while its grant is requested, and gives th
   expect(at.unused).toEqual([['g', ['one'], [1]]])
   expect(at.ended).toEqual([['g', ['one']]])
 })
+
+it('drops all messages that a lost connection has left, however many', () => {
+  let room = 0
+  const started: Entry[] = []
+  const lost: Entry[] = []
+  const gate = new Gate({
+    limits: undefined,
+    clock: systemClock,
+    free: () => room,
+    start: (all) => void started.push(...all.map(({ entry }) => entry)),
+    onDenied() {},
+    onLost: (entry) => void lost.push(entry),
+    onAway() {},
+    endIfRevoked: () => false,
+  })
+  const entry = (isInHand: boolean) => ({ buckets: [], delivery: { isInHand } }) as unknown as Entry
+  for (let i = 0; i < 20_000; i++) gate.add(entry(false))
+  const own = entry(true)
+  gate.add(own)
+  room = 1
+  gate.startWaiting()
+  expect(lost).toHaveLength(20_000)
+  expect(started).toEqual([own])
+})
