@@ -103,9 +103,9 @@ export class Reporter {
     let [endedMs, restMs, rest] = [0, 0, restMin]
     for (let ms = lookMs; !this.#end.signal.aborted;) {
       try {
-        await this.#lookAtNoticed()
+        const failures = await this.#lookAtNoticed()
         const sinceMs = clock.monotonicMs()
-        if (sinceMs >= endedMs + Math.max(ms, restMs)) {
+        if (sinceMs >= endedMs + Math.max(ms, restMs) && !this.#isVain(failures)) {
           // Less and less often, while none ends.
           const hasChanged = await this.#look(recentMs)
           ms = hasChanged ? lookMs : Math.min(idleMs, ms * 1.2)
@@ -115,6 +115,7 @@ export class Reporter {
           restMs = Math.max(tookMs * restMin, Math.min(tookMs * rest, restMsMax))
           await this.#prune()
         }
+        if (failures.length > 0) throw failures[0]
         isAway = false
       } catch (error) {
         if (!isAway) log.warn('results for Celery producers cannot be sent now; it is tried again', { err: error })
@@ -132,16 +133,15 @@ export class Reporter {
     }
   }
 
-  /** Looks at the jobs of which this process has a report. */
-  async #lookAtNoticed(): Promise<void> {
-    if (this.#noticed.size === 0) return
+  /** Looks at the jobs of which this process has a report. Resolves to what could not be sent: other calls must not wait for that. */
+  async #lookAtNoticed(): Promise<readonly unknown[]> {
     const jobs = [...this.#noticed]
     // If this fails, the next look at all calls finds them.
     this.#noticed = new Set()
     const failures: unknown[] = []
     for (let i = 0; i < jobs.length && !this.#isVain(failures); i += portion)
       await this.#find(['0', portion, jobs.slice(i, i + portion)], 0, failures)
-    if (failures.length > 0) throw failures[0]
+    return failures
   }
 
   /** Looks at all calls without a result; returns whether some have changed, so many ms ago at least. */

@@ -3,6 +3,7 @@ import { expect, it, onTestFinished } from 'vitest'
 import { Reporter } from '../../src/absorb/reporter.ts'
 import type { TaskResult } from '../../src/celery/result.ts'
 import { StoreError } from '../../src/core/errors.ts'
+import { silent } from '../../src/core/log.ts'
 import type { Queryable } from '../../src/db/db.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { type AnyTask, newId, Sluice, task } from '../../src/index.ts'
@@ -207,4 +208,43 @@ it('rests for seconds at most between looks that find nothing and take a second'
   await until(() => looks.length > 20, 'it has looked')
   const rests = looks.slice(1).map((ms, i) => ms - (looks[i] ?? 0) - 1_000)
   expect(Math.max(...rests)).toBe(9_000)
+})
+
+it('looks at other calls, though the results of jobs that end here cannot be sent', async () => {
+  let [nowMs, looks] = [0, 0]
+  let notice: (job: { job: string }) => void = () => {}
+  const own = { state: 'done', reason: null, result: null, error: null, started_ms: null, ended_ms: null }
+  const bad = { last: '1', id: 'bad', call: '{}', reported: 0, attempt: 1, ...own }
+  const run = async (name: string, [, , jobs]: unknown[] = []) => {
+    if (name !== 'absorb/find_changed_calls') return []
+    if (jobs !== null) return [bad]
+    looks++
+    return []
+  }
+  const finish = async () => {
+    notice({ job: 'another' })
+    throw new StoreError('SLUICE_BROKER_NACK', 'its queue is full')
+  }
+  const sleep = async (ms: number) => {
+    nowMs += ms
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+  const on = (name: string, listener: typeof notice) => {
+    if (name === 'done') notice = listener
+    return () => {}
+  }
+  const store = {
+    clock: { monotonicMs: () => nowMs, sleep },
+    run,
+    on: () => ({ run: async (_: string, [ids]: [string[]]) => ids.map((id) => ({ id })) }),
+    db: { transaction: (carry: (tx: object) => unknown) => carry({}) },
+    log: silent,
+    report: { on },
+  }
+  const events = { isOn: false, sendStarted() {}, sendEnd() {} }
+  const reporter = new Reporter({ store, results: { finish }, events, name: 'a', tracksStarted: false } as never)
+  reporter.start()
+  onTestFinished(() => reporter.close())
+  notice({ job: 'one' })
+  await until(() => looks > 2, 'it looks again and again')
 })
