@@ -210,3 +210,11 @@ it('deletes events when their time is over', async () => {
   expect(await a.events.show(id)).toBeUndefined()
   expect(await a.events.show(kept)).toBeDefined()
 })
+
+it('keeps events for as long as settings allow, which is since before 1970', async () => {
+  const a = await open('a', { retention: { events: '36500d' } })
+  await a.dispatchOnce([handler('x')])
+  const id = await a.events.emit(paid, 1)
+  await a.prune()
+  expect(await a.events.show(id)).toBeDefined()
+})

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import type { JobFilter } from '../../src/index.ts'
 import { statementIn } from '../../src/db/store.ts'
-import { emptied, mainEngines } from '../claim/engine.ts'
+import { emptied, mainEngines, quietTask } from '../claim/engine.ts'
 import { pageQuery } from './engine.ts'
 
 const startMs = Date.parse('2030-01-01T00:00:00Z')
@@ -59,6 +59,8 @@ for (const engine of mainEngines) {
       expect(await count({ state: 'done', dispatchedSince: first, dispatchedUntil: last })).toBe(2)
       expect(await count({ state: 'done', since: last })).toBe(0)
       expect(await count({ state: 'done', until: first })).toBe(0)
+      await at.sluice.send(quietTask('quiet'), {})
+      for (const since of [first, new Date(0), '36500d'] as const) expect(await count({ since, until: last })).toBe(1)
     })
 
     it('rejects numbers and codes that cannot match', async () => {
