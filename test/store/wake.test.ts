@@ -9,7 +9,7 @@ import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { copies } from '../rows.ts'
 import { until } from '../until.ts'
-import { changeWorkers, claim, emptied, enter, mainEngines, quietTask } from '../claim/engine.ts'
+import { changeWorkers, claim, done, emptied, enter, mainEngines, quietTask, settle } from '../claim/engine.ts'
 import { forgetIdle, idleWorkers } from './engine.ts'
 
 describe.each(mainEngines)('on $name', (engine) => {
@@ -192,6 +192,27 @@ describe.each(mainEngines)('on $name', (engine) => {
     for (const id of ids) await changeWorkers(at.db, { labels: { host: id } }, [id])
     for (const id of ids) await claim(at.db, id, ['hosted'], 5, newId(), { idle: true })
     expect(await told(() => at.sluice.send(hosted, {}))).toEqual(['default'])
+  })
+
+  const cost = (input: { n?: number | undefined }) => input.n ?? 1
+
+  it('units that are given back notify as many workers as jobs can begin by them', async () => {
+    const long = quietTask('long', [limit('tokens', { window: '100/h', cost })] as never)
+    await at.sluice.sendMany(long, [{ n: 60 }, { n: 60 }])
+    const { jobs } = await claim(at.db, at.worker, ['long'], 1)
+    await asleep('long', 4)
+    expect(await idleWorkers(at.db)).toHaveLength(4)
+    const used = () => Promise.all(jobs.map((job) => settle(at.db, job, 'tokens', 10, { units: 60 })))
+    expect(await told(used)).toHaveLength(1)
+  })
+
+  it.each([0, 50])('a place that an attempt leaves notifies one worker, whatever its job cost: %i', async (n) => {
+    const seated = quietTask('seated', [limit('seats', { concurrency: 1, window: '1000/h', cost })] as never)
+    await at.sluice.sendMany(seated, [{ n }, { n }])
+    const { jobs } = await claim(at.db, at.worker, ['seated'], 1)
+    await asleep('seated', 4)
+    expect(await idleWorkers(at.db)).toHaveLength(4)
+    expect(await told(() => done(at.db, jobs))).toHaveLength(1)
   })
 
   it('no worker is notified of a queue that is held back', async () => {

@@ -38,8 +38,10 @@ begin
   perform engine.refund_units(u.bucket, u.claim, u.units, p_unused => true)
     from unnest(v_buckets, v_of, v_units, v_backs) u (bucket, claim, units, back) where u.back;
   select array_agg(u.bucket), array_agg(u.units), array_agg(u.places) into v_buckets, v_units, v_places
-  from (select bucket, sum(units)::bigint as units, sum(places)::integer as places
-        from unnest(v_buckets, v_units, v_places) u (bucket, units, places) group by 1) u;
+  -- An attempt that used its units frees a place for one other job, whatever it cost.
+  from (select bucket, sum(case when back then greatest(units, places) else places end)::bigint as units,
+               sum(places)::integer as places
+        from unnest(v_buckets, v_units, v_places, v_backs) u (bucket, units, places, back) group by 1) u;
   perform engine.release_places(v_buckets, v_places);
   -- A separate statement, which sees what was released.
   perform engine.make_lists_due(v_buckets, v_units, v_now);
