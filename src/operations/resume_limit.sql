@@ -1,6 +1,6 @@
 -- Ends the pause of a limit, or of one key of it. Lanes that wait for it, or for its pool, are looked at, and the
--- workers are woken. A hold that a vendor requested stays, because it is in the ledger. Returns false when nothing was
--- paused.
+-- workers and takers are woken. A hold that a vendor requested stays, because it is in the ledger. Returns false when
+-- nothing was paused.
 -- p_key: the key; '': the limit
 create or replace function engine.resume_limit(p_name text, p_key text) returns boolean
 language plpgsql set enable_seqscan = off set jit = off as $$
@@ -16,6 +16,7 @@ begin
   v_buckets := array(select b.id from sluice.bucket b where b.name = p_name and (p_key in ('', b.key) or b.key = '*'));
   update sluice.list set due = v_now where due > v_now and id <> 0 and id = any (v_buckets);
   perform pg_notify('sluice.wake', '*');
+  perform engine.notify_takers(v_buckets, v_now);
   perform engine.notify_event('paused', jsonb_build_object('limit', p_name, 'key', p_key, 'isPaused', false));
   return true;
 end $$;

@@ -1,11 +1,12 @@
 /** Takes of limits outside of jobs, one by one, on a clock of the test's own. */
 import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { newId } from '../../src/core/hash.ts'
+import { hash64, newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { claim, claimAll, count, done, emptied, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
 import { acquire, endTakes, expireHolders, holders, placesTaken, renewHolder, taker } from './engine.ts'
 import { copies } from '../rows.ts'
+import { until } from '../until.ts'
 
 const startMs = Date.UTC(2026, 10, 21)
 const ten = limit('ten', { rate: '60/min', burst: 10 })
@@ -69,6 +70,21 @@ for (const engine of mainEngines) {
       }
       expect(await acquire(at.db, 'ten')).toMatchObject({ granted: true })
       expect(await acquire(at.db, 'ten')).toMatchObject({ granted: false })
+    })
+
+    it('a take that waits is notified when a pause ends, and when its limit gets other numbers', async () => {
+      await at.sluice.define([quietTask('any', [limit('shut', { concurrency: 1 })])])
+      const told: string[] = []
+      const stop = await at.db.listen('sluice.take', (bucket) => void told.push(bucket))
+      await until(() => at.db.listening(), 'it listens')
+      await at.sluice.pause({ limit: 'shut' }, { reason: 'test' })
+      expect(await taker(at.db, 'shut')()).toMatchObject({ granted: false })
+      await at.sluice.resume({ limit: 'shut' })
+      await until(() => told.length > 0, 'it is notified of the end')
+      await at.sluice.limits.pin('shut', { concurrency: 2 }, { reason: 'test' })
+      await until(() => told.length > 1, 'it is notified of the change')
+      expect(told).toEqual([hash64('shut'), hash64('shut')])
+      await stop()
     })
 
     it('a take keeps keys apart, and refuses missing and superfluous ones', async () => {

@@ -43,6 +43,7 @@ begin
   update sluice.list set due = v_now
   where due > v_now and id <> 0 and id in (select id from sluice.bucket where name = p_name);
   perform pg_notify('sluice.wake', '*');
+  perform engine.notify_takers(array(select b.id from sluice.bucket b where b.name = p_name), v_now);
   if v_is_other then perform engine.call_back_grants_ahead(array[p_name]); end if;
   -- A bucket beside a share follows the limit itself, which is reported. What the fleet finds changes all the time.
   -- So does the margin, while the numbers stay.
