@@ -80,8 +80,9 @@ export class TaskSet {
 
   /** Returns how an attempt ends that its outlet has had for `forMs` without a report; undefined: it may still go on. */
   timedOut(job: ClaimedJob, forMs: number, clock: Clock): Outcome | undefined {
-    const task = this.#byName.get(job.task) as AnyTask
-    return forMs > task.timeoutMs + reportMs
+    const task = this.#byName.get(job.task)
+    // An inherited job may be of a task that only the dispatcher before had.
+    return task !== undefined && forMs > task.timeoutMs + reportMs
       ? verdict({ job, task, error: timeoutError(task), isInDoubt: true, tookMs: forMs }, clock)
       : undefined
   }

@@ -1,7 +1,12 @@
 /** What a worker does at each beat, with parts that are made up. */
 import { expect, it } from 'vitest'
+import { z } from 'zod'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
+import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
+import { task } from '../../src/tasks/task.ts'
 import { createRound } from '../../src/worker/round.ts'
+import { TaskSet } from '../../src/worker/task-set.ts'
 
 it('ends attempts of which nothing is reported while the store is away, too', async () => {
   let looks = 0
@@ -33,4 +38,10 @@ it('takes nothing over whose end was given up: it was called', async () => {
   finisher.hasGivenUp = false
   await round()
   expect(taken).toEqual([[{ id: 'job' }]])
+})
+
+it('leaves alone what it has inherited of a task that only the dispatcher before had', () => {
+  const tasks = new TaskSet([task('mine', { input: z.object({}), run: () => {} })], {})
+  const ended = (name: string) => tasks.timedOut({ task: name, failed: 0 } as ClaimedJob, 1e9, systemClock)?.kind
+  expect([ended('mine'), ended('theirs')]).toEqual(['retry', undefined])
 })
