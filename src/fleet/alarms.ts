@@ -161,6 +161,8 @@ export class Alarms {
     await this.#budgets.check().catch(failed)
     const nowMs = this.#clock.monotonicMs()
     if (nowMs < this.#readAtMs) return
+    // Also if it fails: where reading takes too long, it would go on all the time.
+    this.#readAtMs = nowMs + readMs
     const readings = await this.#store.call<Reading>('read_alarm_values')
     const tookMs = this.#clock.monotonicMs() - nowMs
     this.#readAtMs = nowMs + Math.max(readMs, tookMs * restPart)

@@ -3,7 +3,7 @@ import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest'
 import { z } from 'zod'
 import { systemClock } from '../../src/core/clock.ts'
-import { sqlOn, storeOn } from '../../src/db/store.ts'
+import { sqlOn, type Store, storeOn } from '../../src/db/store.ts'
 import type { AlarmOptions } from '../../src/fleet/alarm-kinds.ts'
 import { Alarms } from '../../src/fleet/alarms.ts'
 import { limit, Sluice, task } from '../../src/index.ts'
@@ -196,6 +196,26 @@ it('sends each change to a webhook, and logs when that fails, without its addres
   await nobody.alarms.settled()
   expect(JSON.stringify(nobody.lines)).toContain('the webhook of alarms failed')
   expect(JSON.stringify(nobody.lines)).not.toContain('T0')
+})
+
+it('values that cannot be read are not read again at each beat', async () => {
+  const clock = new SteppedClock()
+  let reads = 0
+  const call = async (_name: string, args?: unknown) => {
+    // The sums of budgets, from a time on.
+    if (args !== undefined) return []
+    reads++
+    throw new Error('it takes too long')
+  }
+  const alarms = new Alarms({ ...storeOn(sluice.db, { clock }), call } as Store, {})
+  await expect(alarms.check()).rejects.toThrow('too long')
+  for (const seconds of [2, 2]) {
+    clock.advance(seconds * 1_000)
+    await alarms.check()
+  }
+  clock.advance(20_000)
+  await expect(alarms.check()).rejects.toThrow('too long')
+  expect(reads).toBe(2)
 })
 
 it('refuses options that mean nothing', () => {
