@@ -300,16 +300,20 @@ export class BrokerOutlet implements Outlet {
     return key
   }
 
-  /** Reports that a stint is over, with this dispatcher or another one. */
-  #endStint(worker: RosterWorker, stint: string, begun: readonly JobKey[]): void {
-    if (this.#ending.has(stint) || worker.recorded.includes(stint)) return
+  /** Reports that a stint is over, with this dispatcher or another one, until that is recorded: its worker may be gone. */
+  #endStint(worker: RosterWorker, stint: string | null, begun: readonly JobKey[]): void {
+    if (stint === null || this.#ending.has(stint) || worker.recorded.includes(stint)) return
     this.#ending.add(stint)
-    void this.#reports
-      ?.left(stint, begun)
-      .then(() => worker.recorded.push(stint))
-      // If it fails, the worker reports the stint again.
-      .catch(() => {})
-      .finally(() => this.#ending.delete(stint))
+    const recorded = () => {
+      this.#ending.delete(stint)
+      worker.recorded.push(stint)
+    }
+    const report = (): void => {
+      if (this.#isClosed) return
+      const failed = () => void this.#options.clock.after(tickMs, report)
+      void this.#reports?.left(stint, begun).then(recorded, failed)
+    }
+    report()
   }
 
   #handleEnd(worker: RosterWorker, key: string, outcome: Outcome | null): void {
@@ -341,7 +345,7 @@ export class BrokerOutlet implements Outlet {
       if (given.isHeld) this.#removeJob(worker, key, given)
       else this.#refuse(worker, key)
     this.#roster.remove(worker)
-    if (worker.stint !== null) this.#endStint(worker, worker.stint, [])
+    this.#endStint(worker, worker.lastStint, [])
   }
 
   #tick(): void {
@@ -371,6 +375,6 @@ export class BrokerOutlet implements Outlet {
     }
     // All of them may have begun.
     const begun = jobs.map(([, { job }]) => job)
-    if (worker.stint !== null) this.#endStint(worker, worker.stint, begun)
+    this.#endStint(worker, worker.lastStint, begun)
   }
 }

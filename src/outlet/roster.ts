@@ -29,6 +29,8 @@ export class RosterWorker {
   n = 0
   /** How long it has been silent, while it was reachable. */
   silentMs = 0
+  /** The last stint in which it took jobs, some of which it may still have. Null: it never took any. */
+  lastStint: string | null = null
   /** The time since which the store knows of its present stint. A worker gets no job that was claimed before. */
   #sinceMs = Infinity
   #capacity = none
@@ -61,6 +63,7 @@ export class RosterWorker {
   /** Sets what it can take. Returns whether its tasks, or their kinds, have changed. */
   setCapacity({ stint, slots, tasks, kinds }: Capacity): boolean {
     if (stint !== this.stint) this.#sinceMs = Infinity
+    this.lastStint = stint ?? this.lastStint
     this.#capacity = { stint, slots, tasks, kinds }
     const text = JSON.stringify([tasks, kinds])
     if (text === this.#tasksText) return false

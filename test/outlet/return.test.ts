@@ -25,6 +25,7 @@ async function stage() {
   }
   const [told, known]: string[][] = [[], []]
   const left: (readonly JobKey[])[] = []
+  const store = { isAway: false }
   const dispatcher = async (name: string, on: Wire) => {
     const tell = async (what: string) => void told!.push(`${name} ${what}`)
     const outlet = new BrokerOutlet({ wire: on, fleet: 'f', tasks: ['a'], clock: world.clock(5_000, 1), log })
@@ -34,7 +35,10 @@ async function stage() {
         refused: () => void tell('refused'),
         lost: () => void tell('lost'),
         begun: async (jobs) => void known!.push(`${name} ${jobs.length}`),
-        left: async (_, begun) => void left.push(begun),
+        left: async (_, begun) => {
+          if (store.isAway) throw new Error('away')
+          left.push(begun)
+        },
         inherited: () => void tell('inherited'),
         changed() {},
       },
@@ -83,6 +87,7 @@ async function stage() {
     one,
     worker,
     wire,
+    store,
     first,
     job,
     run,
@@ -200,4 +205,15 @@ it('learns within a few tenths of a second which jobs run, each once, and nothin
   expect(known).toEqual(['first 2'])
   await run(3_000)
   expect(known).toEqual(['first 2'])
+})
+
+it('ends the stint of a worker that takes its leave, also when the store is away meanwhile', async () => {
+  const { worker, store, run, left } = await stage()
+  store.isAway = true
+  const stopping = worker.stop(new AbortController().signal).then(() => worker.close())
+  await run(3_000)
+  await stopping
+  store.isAway = false
+  await run(1_000)
+  expect(left).toEqual([[]])
 })
