@@ -328,7 +328,7 @@ export class BrokerOutlet implements Outlet {
       return this.#refuse(worker, key)
     }
     this.#removeJob(worker, key, given)
-    worker.ending.add(key)
+    worker.ending.set(key, given.job)
     const recorded = () => {
       worker.ending.delete(key)
       worker.recorded.push(key)
@@ -373,8 +373,8 @@ export class BrokerOutlet implements Outlet {
       this.#removeJob(worker, key, given)
       this.#reports?.lost(given.job)
     }
-    // All of them may have begun.
-    const begun = jobs.map(([, { job }]) => job)
+    // All of them may have begun; those whose ends wait for the store have.
+    const begun = [...jobs.map(([, { job }]) => job), ...worker.ending.values()]
     this.#endStint(worker, worker.lastStint, begun)
   }
 }

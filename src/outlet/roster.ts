@@ -21,8 +21,8 @@ export class RosterWorker {
   readonly id: string
   /** The jobs that it was given, by key. */
   readonly jobs = new Map<string, GivenJob>()
-  /** Keys of jobs whose end is being recorded. */
-  readonly ending = new Set<string>()
+  /** Jobs whose end is being recorded, by key. */
+  readonly ending = new Map<string, ClaimedJob>()
   /** Keys of jobs whose end is recorded, which the worker has still to be sent. */
   recorded: string[] = []
   /** The number of its newest announcement. */

@@ -31,7 +31,7 @@ async function stage() {
     const outlet = new BrokerOutlet({ wire: on, fleet: 'f', tasks: ['a'], clock: world.clock(5_000, 1), log })
     outlet.for(
       {
-        ended: () => tell('ended'),
+        ended: () => (store.isAway ? new Promise(() => {}) : tell('ended')),
         refused: () => void tell('refused'),
         lost: () => void tell('lost'),
         begun: async (jobs) => void known!.push(`${name} ${jobs.length}`),
@@ -216,4 +216,19 @@ it('ends the stint of a worker that takes its leave, also when the store is away
   store.isAway = false
   await run(1_000)
   expect(left).toEqual([[]])
+})
+
+it('gives no job back as uncalled whose end waits for the store, when its worker is lost meanwhile', async () => {
+  const { one, store, first, job, run, end, left } = await stage()
+  store.isAway = true
+  one.start([job])
+  await run(2)
+  await end()
+  await run(1_500)
+  expect(one.free()).toBe(slots)
+  first.isCut = true
+  await run(12_000)
+  store.isAway = false
+  await run(1_000)
+  expect(left).toMatchObject([[{ claim: '1', seq: 1 }]])
 })
