@@ -24,10 +24,10 @@ export interface Results {
    */
   watch(id: string, notify: (result: TaskResult) => unknown): void
   /**
-   * Reads the results of another producer, too, which is gone; the returned function ends that. `isShared`: those of tasks that are
-   * not watched here stay for others.
+   * Reads the results of another producer, too, which is silent; the returned function ends that. Those of tasks that are not
+   * watched here stay for others, and for that producer, which may come back.
    */
-  adopt(replyTo: string, isShared: boolean): Promise<() => Promise<void>>
+  adopt(replyTo: string): Promise<() => Promise<void>>
   /**
    * Resolves to the last result of a task. `onState` is called at each one before it, and at the last; it rejects with what
    * that throws.
@@ -165,7 +165,7 @@ export async function rpcResults(
     expect: (id) => board.expect(id),
     forget: (id) => board.forget(id),
     watch: (id, notify) => board.watch(id, notify),
-    adopt: receive,
+    adopt: (queue) => receive(queue, true),
     waitForLast: (id, withinMs, onState) => board.waitForLast(id, withinMs, onState),
     close,
   }

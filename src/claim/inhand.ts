@@ -68,7 +68,7 @@ export class InHand {
         ended: (job, outcome) => this.#end(job, outcome),
         refused: (job) => void (this.#jobs.has(job) && this.#refuse(job)),
         begun: (jobs) => options.stintRecorder.begun(jobs),
-        left: (name, begun) => options.stintRecorder.left(name, begun),
+        left: (...over) => options.stintRecorder.left(...over),
         lost: (job) => this.#endLost(job),
         inherited: (job, from) => this.#takeOver(job, from),
         changed: this.recheck,

@@ -68,9 +68,10 @@ export interface Reports {
   lost(job: ClaimedJob): void
   /**
    * The worker that enlisted as `name`, at any dispatcher, will begin no more jobs. `begun`: the jobs that it has
-   * begun, except jobs whose end is recorded. Resolves when this is recorded.
+   * begun, except jobs whose end is recorded. `known`: all claims that its dispatcher had when it was silent; if that has
+   * jobs of others by now, it lives, and nothing is recorded. Resolves when this is recorded.
    */
-  left(name: string, begun: readonly JobKey[]): Promise<unknown>
+  left(name: string, begun: readonly JobKey[], known?: readonly string[]): Promise<unknown>
   /** This job was claimed by the worker `from`, which is gone; it is being executed, and is in hand here from now on. */
   inherited(job: ClaimedJob, from: string): void
   /** More attempts may begin than before, though none has ended. */

@@ -205,10 +205,14 @@ export class Membership {
     }
   }
 
-  /** Records that a worker of the fleet begins no more jobs in this stint; `begun`: the jobs that it has begun. */
-  async left(stint: string, begun: readonly JobKey[]): Promise<void> {
+  /**
+   * Records that a worker of the fleet begins no more jobs in this stint; `begun`: the jobs that it has begun; `known`: as
+   * in fleet/end_stint.sql.
+   */
+  async left(stint: string, begun: readonly JobKey[], known?: readonly string[]): Promise<void> {
     try {
-      await this.#store.call('end_stint', [stint, begun.map(({ claim }) => claim), begun.map(({ seq }) => seq)])
+      const [claims, seqs] = [begun.map(({ claim }) => claim), begun.map(({ seq }) => seq)]
+      await this.#store.call('end_stint', [stint, claims, seqs, known ?? null])
     } finally {
       this.#stints.delete(stint)
     }

@@ -30,6 +30,8 @@ interface Open {
   readonly all: readonly JobKey[]
   /** All jobs that the dispatcher had in hand are known here. A job that has not begun when these have ended will not begin. */
   readonly isWhole: boolean
+  /** The claims of all jobs that it had. */
+  readonly claims: readonly string[]
   readonly close: Promise<() => Promise<void>>
 }
 
@@ -62,13 +64,13 @@ export class RemoteEstates {
       take(inheritedOf(job, task, nowMs, { estate: name, isBegun, mayHaveBegun: workers.mayHaveLost() }))
       reports?.inherited(job, from)
     }
-    // Its results are not read earlier, because the first ones concern jobs that must be known. Those of tasks that only another
-    // dispatcher has are left to that one.
-    const close = results.adopt(name, !isWhole).catch((error: unknown) => {
+    // Its results are not read earlier, because the first ones concern jobs that must be known.
+    const close = results.adopt(name).catch((error: unknown) => {
       log.error('the results of a silent dispatcher cannot be read; the workers are queried', { err: error })
       return async () => {}
     })
-    this.#open.set(name, { left: ids, all: own.map(({ job: { claim, seq } }) => ({ claim, seq })), isWhole, close })
+    const all = own.map(({ job: { claim, seq } }) => ({ claim, seq }))
+    this.#open.set(name, { left: ids, all, isWhole, claims: jobs.map(({ claim }) => claim), close })
   }
 
   /** Records that a job is no longer in hand. */
@@ -79,7 +81,7 @@ export class RemoteEstates {
     void open.close.then((close) => close()).catch(() => {})
     // The other jobs of that dispatcher go back uncalled, unless they were begun elsewhere. These do not, because their
     // ends are being recorded.
-    if (open.isWhole) void reports?.left(estate, open.all).catch(() => {})
+    if (open.isWhole) void reports?.left(estate, open.all, open.claims).catch(() => {})
   }
 
   /** Reads no more. */

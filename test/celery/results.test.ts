@@ -72,25 +72,43 @@ it('that cannot be read are the reason why a caller has none', async (context) =
   expect(states).toEqual(['UNREADABLE'])
 })
 
-it('go to each of several heirs that read one queue and wait for different tasks', async (context) => {
+/** Producers that keep results until they are done with them, on one broker. */
+async function createProducers({ onTestFinished }: TestContext) {
   const broker = await openBroker({ url: (await freshBroker()).url, name: 'test', log: silent })
-  context.onTestFinished(() => broker.close())
-  const open = () => rpcResults(carrierOver(broker), silent, { isKept: true })
+  onTestFinished(() => broker.close())
+  return {
+    open: () => rpcResults(carrierOver(broker), silent, { isKept: true }),
+    report: (id: string, routingKey: string) =>
+      publish(broker, resultMessage({ id, state: 'SUCCESS', value: 1, traceback: undefined }), {
+        exchange: '',
+        routingKey,
+      }),
+  }
+}
+
+it('go to each of several heirs that read one queue and wait for different tasks', async (context) => {
+  const { open, report } = await createProducers(context)
   const [gone, heir, other] = [await open(), await open(), await open()]
   await gone.close()
   const told = { heir: new Set<string>(), other: new Set<string>() }
   const ids = Array.from({ length: 20 }, (_, n) => `of another ${n}`)
   for (const id of ids) other.watch(id, () => told.other.add(id))
   heir.watch('own', () => told.heir.add('own'))
-  const report = (id: string) =>
-    publish(broker, resultMessage({ id, state: 'SUCCESS', value: 1, traceback: undefined }), {
-      exchange: '',
-      routingKey: gone.replyTo,
-    })
-  await Promise.all(ids.map(report))
-  await report('own')
-  await heir.adopt(gone.replyTo, true)
+  await Promise.all(ids.map((id) => report(id, gone.replyTo)))
+  await report('own', gone.replyTo)
+  await heir.adopt(gone.replyTo)
   await until(() => told.heir.size === 1, 'the heir has its own')
-  await other.adopt(gone.replyTo, true)
+  await other.adopt(gone.replyTo)
   await until(() => told.other.size === ids.length, 'the other one has its own, beside a heir that lives')
+})
+
+it('stay for their producer if it was only silent for a while, and an heir reads its queue, too', async (context) => {
+  const { open, report } = await createProducers(context)
+  const [producer, heir] = [await open(), await open()]
+  await heir.adopt(producer.replyTo)
+  const told = new Set<string>()
+  const ids = Array.from({ length: 20 }, (_, n) => `later ${n}`)
+  for (const id of ids) producer.watch(id, () => told.add(id))
+  await Promise.all(ids.map((id) => report(id, producer.replyTo)))
+  await until(() => told.size === ids.length, 'the producer has its own')
 })

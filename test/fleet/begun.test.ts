@@ -6,6 +6,7 @@ import { newId } from '../../src/core/hash.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { type Member, Membership } from '../../src/fleet/membership.ts'
 import { Sluice } from '../../src/sluice.ts'
+import { claim, count, enter, quietTask } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 
@@ -60,4 +61,22 @@ it('tells the store the stints of a new registration, also when those of the one
   await late
   await member.registerClaimer(['stint'])
   expect(told).toEqual(['1', '2'])
+})
+
+it('lets nothing go back of a dispatcher that has claimed more since it was silent: it lives', async (context) => {
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  context.onTestFinished(() => sluice.close())
+  const { db } = sluice
+  const store = storeOn(db)
+  const member = new Membership(store, {} as Member, new StoreEpoch(store, new StoreClock()))
+  await sluice.sendMany(quietTask('quiet'), [{}, {}])
+  const id = await enter(db, ['quiet'])
+  await db.query(`update sluice.worker set stints = '{silent}' where id = $1`, [id])
+  const claims = [newId(), newId()]
+  for (const one of claims) await claim(db, id, ['quiet'], 1, one)
+  const inHand = () => count(db, 'sluice.job where claim is not null')
+  await member.left('silent', [], claims.slice(0, 1))
+  expect(await inHand()).toBe(2)
+  await member.left('silent', [], claims)
+  expect(await inHand()).toBe(0)
 })

@@ -13,7 +13,14 @@ const job = (seq: number, name: string) => ({ id: `j${seq}`, claim: 'c', seq, ta
 
 /** Estates of a dispatcher that has the task `far`, and another outlet for `near`. */
 function stage() {
-  const at = { taken: [] as Sent[], inherited: [] as string[], left: [] as JobKey[][], adopted: 0, closed: 0 }
+  const at = {
+    taken: [] as Sent[],
+    inherited: [] as string[],
+    left: [] as JobKey[][],
+    known: [] as string[],
+    adopted: 0,
+    closed: 0,
+  }
   const estates = new RemoteEstates({
     results: { adopt: async () => (at.adopted++, async () => void at.closed++) },
     workers: { mayHaveLost: () => false },
@@ -25,7 +32,10 @@ function stage() {
   })
   const reports = {
     inherited: ({ id }: ClaimedJob) => void at.inherited.push(id),
-    left: async (_name: string, begun: readonly JobKey[]) => void at.left.push([...begun]),
+    async left(_name: string, begun: readonly JobKey[], known: readonly string[]) {
+      at.left.push([...begun])
+      at.known.push(...known)
+    },
   } as unknown as Reports
   const inherit = (jobs: ClaimedJob[], begun: ClaimedJob[] = []) =>
     estates.inherit({ name: 'gone', from: '7', jobs, begun: new Set(begun) } satisfies Estate, reports)
@@ -41,6 +51,8 @@ it('takes its own tasks over, and lets the rest go back uncalled when the last o
   ended(at.taken[0] as Sent)
   expect(at.left).toEqual([])
   ended(at.taken[1] as Sent)
+  // A dispatcher with jobs of another claim lives.
+  expect(at.known).toEqual(['c', 'c', 'c'])
   // Their ends are not recorded yet: these two must not go back.
   expect(at.left).toEqual([
     [
