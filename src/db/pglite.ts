@@ -196,16 +196,22 @@ class EmbeddedDb implements PgliteDb {
       return result
     } catch (error) {
       isOpen = false
-      await client.query('rollback').catch(() => {})
+      await this.#end(client, 'rollback').catch(() => {})
       throw error
     }
   }
 
   async #commit(client: pg.Client): Promise<void> {
-    const { command } = await client.query('commit').catch((error: unknown) => {
+    const { command } = await this.#end(client, 'commit').catch((error: unknown) => {
       throw this.#explain(error)
     })
     if (command === 'ROLLBACK') throw silentRollbackError()
+  }
+
+  /** Ends a transaction after all queries that its body began: one that came later would be outside of it. */
+  async #end(client: pg.Client, how: 'commit' | 'rollback'): Promise<pg.QueryResult> {
+    await this.#lastQuery.get(client)
+    return client.query(how)
   }
 
   async #run<R>(client: pg.Client, config: pg.QueryConfig): Promise<R[]> {

@@ -114,6 +114,17 @@ test('a transaction commits as a whole, or not at all', async () => {
   expect(await memory.query('select sum(n)::int as sum from whole')).toEqual([{ sum: 6 }])
 })
 
+test('a transaction whose body did not wait for its queries has all of them, or none', async () => {
+  await memory.script('drop table if exists loose; create table loose (xid text)')
+  const add = 'insert into loose values (pg_current_xact_id()::text)'
+  const failed = memory.transaction((tx) => Promise.all(['select 1/0', add, add, add].map((text) => tx.query(text))))
+  await expect(failed).rejects.toMatchObject({ code: '22012' })
+  expect(await memory.query('select * from loose')).toEqual([])
+  await memory.transaction(async (tx) => void [add, add, add].map((text) => tx.query(text)))
+  const counts = await memory.query('select count(*)::int as n, count(distinct xid)::int as transactions from loose')
+  expect(counts).toEqual([{ n: 3, transactions: 1 }])
+})
+
 test('a transaction that swallowed an error reports that nothing was stored', async () => {
   await expect(
     memory.transaction(async (tx) => {
