@@ -5,6 +5,12 @@ import { StoreError, UsageError, textOfError } from '../core/errors.ts'
 /** SQLSTATEs that mean that the connection, not the statement, failed. */
 const lostStates = /^(08...|57P0[123]|53300)$/
 
+/**
+ * SQLSTATEs that a connection gets again and again: its server takes no writes, as a former primary whose name leads elsewhere by now
+ * (25006), or its prepared statements are gone (26000).
+ */
+const staleStates = /^(25006|26000)$/
+
 /** Codes of Node for a failed socket. */
 const lostCodes = /^(E[A-Z]+|EAI_[A-Z]+|ERR_(STREAM|SOCKET|SSL|TLS)_\w+)$/
 
@@ -27,6 +33,11 @@ export function isLost(error: unknown): boolean {
   const { code } = error as { code?: unknown }
   if (error instanceof driver.DatabaseError) return lostStates.test(String(code))
   return typeof code === 'string' ? lostCodes.test(code) : lostWords.test(error.message)
+}
+
+/** Returns true when a statement failed that may succeed on a new connection: its connection is not used any more. */
+export function isStale(error: unknown): boolean {
+  return error instanceof driver.DatabaseError && staleStates.test(String(error.code))
 }
 
 /** Returns the result, or a LateError. If this process was stopped, the reply may have arrived: it is read first. */

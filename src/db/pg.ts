@@ -3,7 +3,7 @@ import type pg from 'pg'
 import { driver } from './driver.ts'
 import type { Clock } from '../core/clock.ts'
 import { closedError, SluiceError, UsageError } from '../core/errors.ts'
-import { describe, resolveInTime, isLost, LateError, unreachableError } from './connection-error.ts'
+import { describe, resolveInTime, isLost, isStale, LateError, unreachableError } from './connection-error.ts'
 import { LateRequests, type ServerSession } from './late-requests.ts'
 import type { Successor } from './successor.ts'
 import { type Db, type Row, silentRollbackError, SingleConnection, transactionOverError, type Tx } from './db.ts'
@@ -134,10 +134,12 @@ class PgDb implements Db {
     this.checkOutside()
     const client = await this.#connect()
     let broken: Error | undefined
+    let isOld = false
     const run = async (sql: string, params?: readonly unknown[]) => {
       try {
         return await this.#watch(client, client.query(sql, params as unknown[]))
       } catch (error) {
+        isOld ||= isStale(error)
         if (!isLost(error)) throw error
         broken = error as Error
         if (error instanceof LateError) this.#probeIdle()
@@ -166,7 +168,7 @@ class PgDb implements Db {
       if (broken === undefined) await client.query(rollback).catch((failed: Error) => (broken = failed))
       throw error
     } finally {
-      client.release(broken)
+      client.release(broken ?? isOld)
     }
   }
 
@@ -239,11 +241,12 @@ class PgDb implements Db {
   ): Promise<T> {
     this.checkOutside()
     const client = await this.#connect(pool)
-    let broken: Error | undefined
+    let broken: Error | boolean = false
     try {
       const run = late === undefined ? body(client) : late.end(client).then(() => body(client))
       return await resolveInTime(run, Math.min(mostMs, this.#answerMs))
     } catch (error) {
+      broken = isStale(error)
       if (!isLost(error)) throw error
       broken = error as Error
       late?.add(sessions.get(client))

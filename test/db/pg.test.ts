@@ -1,5 +1,5 @@
 import net from 'node:net'
-import { afterAll, afterEach, beforeAll, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, expect, it, onTestFinished } from 'vitest'
 import pg from 'pg'
 import { storeOn } from '../../src/db/store.ts'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
@@ -148,6 +148,34 @@ it('a transaction whose callback throws is rolled back and its connection kept, 
   const cut = db.transaction((tx) => tx.query('select pg_terminate_backend(pg_backend_pid())'))
   await expect(cut).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
   expect(await pid()).not.toBe(before)
+})
+
+it('a connection on which a write is refused is replaced, since its name may lead to the primary by then', async () => {
+  const readOnly = (is: string) =>
+    admin.query(`alter database ${new URL(url).pathname.slice(1)} set default_transaction_read_only = ${is}`)
+  onTestFinished(async () => void (await readOnly('off')))
+  const write = 'create table if not exists written (n int)'
+  const ways = [
+    (db: Db) => db.query(write),
+    (db: Db) => db.call(attemptCalls.claim, write, []),
+    (db: Db) => db.transaction((tx) => tx.query(write)),
+  ]
+  for (const way of ways) {
+    await readOnly('on')
+    const db = opened(url)
+    await expect(way(db)).rejects.toMatchObject({ code: '25006' })
+    await readOnly('off')
+    await way(db)
+  }
+})
+
+it('a connection whose prepared statements are gone is replaced', async () => {
+  const db = opened(url, 1)
+  const send = () => db.call('send', 'select 1 as n', [])
+  await send()
+  await db.query('deallocate all')
+  await expect(send()).rejects.toMatchObject({ code: '26000' })
+  expect(await send()).toEqual([{ n: 1 }])
 })
 
 it('a parameter that cannot be serialized is an error of the caller, and costs no connection', async () => {
