@@ -11,7 +11,7 @@ import { frame, frames, query, text } from './frame.ts'
 import { Session } from './session.ts'
 import type { Hub } from './session.ts'
 
-/** Unread bytes after which a client that does not read is disconnected. */
+/** A client that has not read this many bytes when there is more for it is disconnected. One reply may have any size. */
 const maxUnreadBytes = 64 * 1024 * 1024
 
 export interface WireOptions {
@@ -54,8 +54,8 @@ export class Wire {
     socket.on('error', () => {})
     if (this.#closed) return void socket.destroy()
     const send = (bytes: Buffer) => {
-      if (socket.writable) socket.write(bytes)
       if (socket.writableLength > maxUnreadBytes) socket.destroy()
+      else if (socket.writable) socket.write(bytes)
     }
     const session = new Session(this.#hub, { send, hangUp: () => socket.end(() => socket.destroy()) }, this.#idleMs)
     this.#sockets.set(socket, session)

@@ -132,6 +132,12 @@ test('a large value passes in both directions', async () => {
   expect(rows[0]!.large === large).toBe(true)
 })
 
+test('a reply of any size reaches a client that reads it', async () => {
+  const client = await connect()
+  const { rows } = await client.query(`select repeat('x', 1000000) as text from generate_series(1, 70)`)
+  expect(rows.length).toBe(70)
+})
+
 test('an error reaches its client with its code, and its connection goes on', async () => {
   const client = await connect()
   await expect(client.query('select 1/0')).rejects.toMatchObject({ code: '22012' })
