@@ -4,7 +4,7 @@ import { systemClock } from '../core/clock.ts'
 import { type SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import { Waiters } from '../core/waiters.ts'
 import { typeHeaders, type Headers } from './headers.ts'
-import { refusalOf, type Session } from './session.ts'
+import { internalError, refusalOf, type Session } from './session.ts'
 
 /** AMQP's properties of a message. */
 export interface Properties {
@@ -164,11 +164,13 @@ export class Publisher {
     for (const entry of sent) entry.isAgain = entry.wasSent
     this.#sent.clear()
     this.#waiting = [...sent, ...this.#waiting]
-    const isRefused = refusalOf(cause) !== undefined
+    const refusal = refusalOf(cause)
     const [only, other] = sent
-    if (isRefused && only !== undefined && other === undefined) return this.#end(only, refusedError(cause))
+    const isBroken = refusal === internalError
+    if (refusal !== undefined && only !== undefined && other === undefined && (!isBroken || only.isSuspect))
+      return this.#end(only, isBroken ? lateError(only, cause.message) : refusedError(cause))
     for (const entry of sent) {
-      entry.isSuspect ||= isRefused
+      entry.isSuspect ||= refusal !== undefined
       if (entry.isAgain && entry.message.isOnce) this.#end(entry, lateError(entry, 'the connection was lost'))
     }
   }

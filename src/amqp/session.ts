@@ -32,6 +32,8 @@ const endMaxMs = 2_000
 const causeMaxMs = 1_000
 /** The code with which the server's administrator, or its shutdown, closes a connection. */
 const forced = 320
+/** The code with which the server closes a connection because a part of it failed: it may have the messages. */
+export const internalError = 541
 
 /** The client cannot write a command: a name is too long, for example. It would fail each time. */
 class UnwritableError extends Error {}

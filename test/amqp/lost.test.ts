@@ -7,6 +7,7 @@ import { Publisher } from '../../src/amqp/publisher.ts'
 import { openSession, type Session } from '../../src/amqp/session.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
+import { later } from '../until.ts'
 import { open as connected } from './stage.ts'
 
 const cause = new Error('it was lost')
@@ -20,26 +21,50 @@ const sessionWith = (channel: Promise<object>, lost: Promise<Error>) =>
     drop() {},
   }) as unknown as Session
 
-it('a message is published again if its connection was lost just when it could be used', async () => {
+/** A channel that confirms each message, and the queues of those. */
+function confirming() {
   const published: string[] = []
-  const closed = Object.assign(new EventEmitter(), {
-    publish() {
-      throw Object.assign(new Error('Channel closed'), { name: 'IllegalOperationError' })
-    },
-  })
-  const open = Object.assign(new EventEmitter(), {
+  const channel = Object.assign(new EventEmitter(), {
     publish(_: string, key: string, __: Buffer, ___: object, confirmed: (error: null) => void) {
       published.push(key)
       confirmed(null)
       return true
     },
   })
+  return { published, channel: Promise.resolve(channel) }
+}
+
+const message = { routingKey: 'queue', body: Buffer.from('x') }
+
+it('a message is published again if its connection was lost just when it could be used', async () => {
+  const closed = Object.assign(new EventEmitter(), {
+    publish() {
+      throw Object.assign(new Error('Channel closed'), { name: 'IllegalOperationError' })
+    },
+  })
+  const { published, channel } = confirming()
   const publisher = new Publisher('test')
-  const done = publisher.publish({ routingKey: 'queue', body: Buffer.from('x') })
+  const done = publisher.publish(message)
   await publisher.useConnection(sessionWith(Promise.resolve(closed), Promise.resolve(cause)))
-  await publisher.useConnection(sessionWith(Promise.resolve(open), never))
+  await publisher.useConnection(sessionWith(channel, never))
   await done
   expect(published).toEqual(['queue'])
+})
+
+it('the only message under way when a part of the server failed is published again, and is in doubt if that fails again', async () => {
+  const silent = () => Promise.resolve(Object.assign(new EventEmitter(), { publish: () => true }))
+  const failed = Promise.resolve(Object.assign(new Error('INTERNAL_ERROR'), { code: 541 }))
+  const { published, channel } = confirming()
+  const publisher = new Publisher('test')
+  const done = later(publisher.publish(message))
+  await publisher.useConnection(sessionWith(silent(), failed))
+  await publisher.useConnection(sessionWith(channel, never))
+  await done
+  expect(published).toEqual(['queue'])
+  const other = new Publisher('test')
+  const doubtful = later(other.publish(message))
+  for (const _ of [1, 2]) await other.useConnection(sessionWith(silent(), failed))
+  await expect(doubtful).rejects.toMatchObject({ code: 'SLUICE_BROKER_SILENT' })
 })
 
 it('a command whose channel cannot be opened any more has the error of a broker that is away', async () => {
