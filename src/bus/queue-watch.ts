@@ -9,7 +9,7 @@ import type { ServiceNames } from './names.ts'
 
 /** Parameters of `watchQueues`; see the fields. */
 export interface QueueWatchOptions {
-  store: Store
+  store: Pick<Store, 'clock' | 'log'>
   broker: Broker
   names: ServiceNames
   republisher: Republisher
@@ -43,7 +43,9 @@ export async function readQueues({ store, broker, names, republisher, alarms }: 
   const { keepMs, most } = options.archive
   const archive = new QueueArchive({ broker: async () => broker, queue: names.archive, clock: store.clock })
   const [oldest] = await archive.list({}, 1)
-  const ageMs = oldest === undefined ? 0 : store.clock.wallMs() - oldest.at.getTime()
+  // The time of a message that RabbitMQ has given up, or that another program archived, is not known.
+  const nowMs = store.clock.wallMs()
+  const ageMs = nowMs - (oldest?.at.getTime() || nowMs)
   const share = Math.max((await archive.count()) / most, ageMs / keepMs)
   alarms.evaluate('archive', service, Math.min(100, share * 100))
 }

@@ -1,7 +1,11 @@
 /** The archive of a service as a queue that others change, and whose messages may come from anywhere. */
 import { beforeEach, expect, it } from 'vitest'
 import { QueueArchive } from '../../src/bus/archive.ts'
+import { ServiceNames } from '../../src/bus/names.ts'
+import { readQueues } from '../../src/bus/queue-watch.ts'
+import { Republisher } from '../../src/bus/republisher.ts'
 import { systemClock } from '../../src/core/clock.ts'
+import { silent } from '../../src/core/log.ts'
 import { event, fail } from '../../src/index.ts'
 import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
@@ -40,6 +44,19 @@ it('has what no service got, and publishes it once more when there are handlers'
   ])
   await until(async () => (await lost.count()) === 1)
   expect(await lost.discard({ event: 'nobody.gets.it' })).toBe(1)
+})
+
+it('is as full as its number of messages says, where the oldest has no time', async () => {
+  const broker = await stranger(host.url)
+  const names = new ServiceNames('a', { isQuorum: false, isCelery: false, archive: { keepMs: 60_000, most: 100 } })
+  await broker.declare({ queues: [{ name: queue }] })
+  await broker.publish({ routingKey: queue, body: Buffer.from('{}') })
+  const store = { clock: systemClock, log: silent }
+  const republisher = new Republisher({ broker, names, ...store })
+  const values = new Map<string, number>()
+  const evaluate = (alarm: string, _: string, value: number) => void values.set(alarm, value)
+  await readQueues({ store, broker, names, republisher, alarms: { evaluate }, look() {} })
+  expect(values.get('archive')).toBe(1)
 })
 
 it('deletes the events that it has waited for, though their messages were given back meanwhile', async () => {
