@@ -46,7 +46,8 @@ export class LateRequests {
   async end(client: pg.ClientBase): Promise<void> {
     const all = [...this.#sessions]
     const params = [all.map(({ pid }) => pid), all.map(({ since }) => since), this.#sparesBegun]
-    for (let leftMs = all.length > 0 ? endMs : 0; leftMs > 0; leftMs -= lookMs) {
+    const untilMs = this.#clock.monotonicMs() + endMs
+    while (all.length > 0 && this.#clock.monotonicMs() < untilMs) {
       const n = await client.query<{ n: number }>(endSql, params).then(
         ({ rows }) => rows[0]?.n ?? 0,
         (error: unknown) => {

@@ -4,6 +4,7 @@ import pg from 'pg'
 import { storeOn } from '../../src/db/store.ts'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
+import { LateRequests } from '../../src/db/late-requests.ts'
 import { openPg } from '../../src/db/pg.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { later } from '../until.ts'
@@ -176,6 +177,19 @@ it('a connection whose prepared statements are gone is replaced', async () => {
   await db.query('deallocate all')
   await expect(send()).rejects.toMatchObject({ code: '26000' })
   expect(await send()).toEqual([{ n: 1 }])
+})
+
+it('a session that does not end holds up a repetition for some 2 s, however slow the server is', async () => {
+  let nowMs = 0
+  const clock = { ...systemClock, monotonicMs: () => nowMs, sleep: async (ms: number) => void (nowMs += ms) }
+  const late = new LateRequests(clock, false)
+  late.add({ pid: 1, since: '1' })
+  const query = async () => {
+    nowMs += 500
+    return { rows: [{ n: 1 }] }
+  }
+  await late.end({ query } as unknown as pg.ClientBase)
+  expect(nowMs).toBeLessThan(3_000)
 })
 
 it('a parameter that cannot be serialized is an error of the caller, and costs no connection', async () => {
