@@ -23,6 +23,9 @@ export interface ConsumerOptions extends ElsewhereOptions, Pick<HandlingOptions,
   concurrency: number
 }
 
+/** What a delivery adds to its event in the store, at most. */
+const deliveryChars = 4_096
+
 /** A message that was received. */
 interface Read extends Omit<Held, 'progress' | 'event' | 'open'> {
   readonly isSuspect: boolean
@@ -264,7 +267,9 @@ export class ServiceConsumer {
     }
     const repeatUntilSent = (turn: Turn, error: unknown) =>
       this.#repeatUntilDone(turn.held.delivery, Promise.reject(error as Error), () => send(turn))
-    return new Order<Turn>(send, repeatUntilSent)
+    // The event is written anew, with what its delivery adds.
+    const lengthOf = ({ held, handlers }: Turn) => handlers.length * (2 * held.delivery.body.length + deliveryChars)
+    return new Order<Turn>(send, repeatUntilSent, lengthOf)
   }
 
   /** Handles a message for which its queue has no handler. */

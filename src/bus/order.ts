@@ -1,5 +1,7 @@
 /** Records the events of a handler with an order in the store, in the order in which they came. */
 
+import { countForStatement } from '../core/payload.ts'
+
 /** A sender splits larger groups into several transactions. */
 const most = 500
 
@@ -13,6 +15,7 @@ interface Turn<T> {
 export class Order<T> {
   readonly #record: (one: T) => Promise<void>
   readonly #insist: (one: T, error: unknown) => Promise<void>
+  readonly #lengthOf: (one: T) => number
   #waiting: Turn<T>[] = []
   #isWorking = false
 
@@ -20,10 +23,16 @@ export class Order<T> {
    * @param record tries to record one. Calls that begin at the same time share a transaction, so all of them fail, or none,
    * unless the store refuses one of them, or another transaction holds one for more than 20 ms
    * @param insist records one however often that fails, or gives it up; never rejects
+   * @param lengthOf returns how many characters it has in the store, at most
    */
-  constructor(record: (one: T) => Promise<void>, insist: (one: T, error: unknown) => Promise<void>) {
+  constructor(
+    record: (one: T) => Promise<void>,
+    insist: (one: T, error: unknown) => Promise<void>,
+    lengthOf: (one: T) => number,
+  ) {
     this.#record = record
     this.#insist = insist
+    this.#lengthOf = lengthOf
   }
 
   /** Resolves when it is recorded, or given up. */
@@ -39,7 +48,8 @@ export class Order<T> {
     while (this.#waiting.length > 0) {
       // What has arrived with the first one is recorded together with it.
       await new Promise((resolve) => setImmediate(resolve))
-      const turns = this.#waiting.splice(0, most)
+      const count = countForStatement(this.#waiting, most, ({ one }) => this.#lengthOf(one))
+      const turns = this.#waiting.splice(0, count)
       const tried = await Promise.allSettled(turns.map(({ one }) => this.#record(one)))
       for (const [i, { one, done }] of turns.entries()) {
         const its = tried[i]

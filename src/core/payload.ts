@@ -12,6 +12,20 @@ export interface PayloadBounds {
   readonly depthMax: number
 }
 
+/**
+ * Payloads in one statement, in characters; the last may exceed it. With many more the answer would come too late over a slow network,
+ * and the embedded engine would not take the message.
+ */
+export const statementCharsMax = 8 * 2 ** 20
+
+/** Returns how many of the first items one statement takes, by the length of their payloads: at least one, at most `most`. */
+export function countForStatement<T>(items: readonly T[], most: number, lengthOf: (item: T) => number): number {
+  let count = 0
+  for (let length = 0; count < Math.min(most, items.length) && length < statementCharsMax; count++)
+    length += lengthOf(items[count] as T)
+  return count
+}
+
 const payloadBounds: PayloadBounds = { bytesMax: payloadBytesMax, depthMax: payloadDepthMax }
 
 /**

@@ -1,4 +1,5 @@
 /** Writes a stream of events in batches. */
+import { statementCharsMax } from '../core/payload.ts'
 import type { EventRow } from './row.ts'
 import type { EventRows } from './transport.ts'
 
@@ -16,11 +17,12 @@ export async function inBatches(
 ): Promise<number> {
   let count = 0
   let batch: EventRow[] = []
+  let chars = 0
   let writing: Promise<unknown> = Promise.resolve()
   const begin = async () => {
     await writing
     writing = write(batch)
-    batch = []
+    ;[batch, chars] = [[], 0]
     writing.catch(() => {})
     if (isAlone) await writing
   }
@@ -28,7 +30,8 @@ export async function inBatches(
     for await (const row of rows) {
       count++
       batch.push(row)
-      if (batch.length === batchRows) await begin()
+      chars += row.text.length
+      if (batch.length === batchRows || chars >= statementCharsMax) await begin()
     }
   } finally {
     if (batch.length > 0) await begin()

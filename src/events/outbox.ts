@@ -1,5 +1,6 @@
 /** Emits events to the store. Calls that arrive while a statement is under way share the next one. */
 import { StoreError } from '../core/errors.ts'
+import { countForStatement } from '../core/payload.ts'
 import { repeatUntilAnswered } from '../db/again.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
@@ -59,7 +60,10 @@ export class EventOutbox implements Transport {
   async #flush(): Promise<void> {
     // Wait one microtask, so that calls made together share a statement.
     await Promise.resolve()
-    while (this.#waiting.length > 0) await this.#settle(this.#waiting.splice(0, batchRows))
+    while (this.#waiting.length > 0) {
+      const count = countForStatement(this.#waiting, batchRows, ({ row }) => row.text.length)
+      await this.#settle(this.#waiting.splice(0, count))
+    }
     this.#flushing = undefined
   }
 

@@ -1,5 +1,6 @@
 /** Sends jobs: one by one (batched while a statement is in flight), in bulk, or inside the caller's own transaction. */
 import { SluiceError, StoreError, UsageError, codeOf } from '../core/errors.ts'
+import { countForStatement } from '../core/payload.ts'
 import { reach } from '../core/probe.ts'
 import { retryPauseMs } from '../core/retry.ts'
 import { repeatUntilAnswered } from '../db/again.ts'
@@ -182,7 +183,10 @@ export class Outbox {
     // Wait one microtask, so that calls made together share a statement.
     await Promise.resolve()
     while (this.#waiting.length > 0) {
-      const batch = this.#waiting.splice(0, batchMax)
+      const batch = this.#waiting.splice(
+        0,
+        countForStatement(this.#waiting, batchMax, ({ job }) => job.input.length),
+      )
       await reach('send.flush', batch.length)
       const isLined = ({ job }: Waiting) => job.replaces || this.#lines.has(lineOf(job))
       const free = batch.filter((item) => !isLined(item))

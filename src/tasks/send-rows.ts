@@ -2,6 +2,7 @@
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError, textOfError } from '../core/errors.ts'
 import { many } from '../core/figures.ts'
+import { statementCharsMax } from '../core/payload.ts'
 import type { NewJob } from '../store/send.ts'
 import { admit } from './admit.ts'
 import type { Rulebook } from './rule.ts'
@@ -77,7 +78,7 @@ export async function sendRows<Row, Input>(
 ): Promise<Sent> {
   if (!isSendable(rows)) throw new UsageError('SLUICE_BAD_OPTION', 'what is sent is no list or stream')
   const total: Sent = { sent: 0, known: 0, bad: 0 }
-  let batch: NewJob[] = []
+  let [batch, chars]: [NewJob[], number] = [[], 0]
   let writing: Promise<void> | undefined
   const write = async (jobs: NewJob[]) => {
     const ids = await door.write(jobs)
@@ -93,7 +94,7 @@ export async function sendRows<Row, Input>(
     writing = write(batch)
     // The next await of it throws the error.
     writing.catch(() => {})
-    batch = []
+    ;[batch, chars] = [[], 0]
     // Otherwise the batch would not leave this process before the next one is full: admitting yields only to promises.
     await new Promise((resolve) => setImmediate(resolve))
   }
@@ -114,7 +115,9 @@ export async function sendRows<Row, Input>(
   try {
     for await (const row of rows) {
       try {
-        batch.push(await admitted(task, row, read, door, tx))
+        const job = await admitted(task, row, read, door, tx)
+        batch.push(job)
+        chars += job.input.length
       } catch (error) {
         try {
           refuse(error, row)
@@ -126,7 +129,7 @@ export async function sendRows<Row, Input>(
       index++
       // The store writes one batch while the next is admitted; but the caller's own transaction must not be used
       // meanwhile.
-      if (batch.length === batchRows) await (tx === undefined ? begin() : flush())
+      if (batch.length === batchRows || chars >= statementCharsMax) await (tx === undefined ? begin() : flush())
       if (signal?.aborted) break
     }
     await flush()

@@ -1,6 +1,6 @@
 import pg from 'pg'
 import { afterEach, describe, expect, it } from 'vitest'
-import { storeOn } from '../../src/db/store.ts'
+import { type Store, storeOn } from '../../src/db/store.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
@@ -357,4 +357,17 @@ describe('a send in the transaction of the caller', () => {
       expect(await count(at.db, `sluice.done where state = 'probe'`)).toBe(0)
     },
   )
+})
+
+it('large jobs that are sent at one time are recorded by several statements', async () => {
+  const calls: string[] = []
+  const call = async (name: string) => {
+    calls.push(name)
+    return []
+  }
+  const outbox = new Outbox({ clock: systemClock, call } as unknown as Store)
+  const input = { n: 1, tenant: 'x'.repeat(250_000) }
+  const jobs = await Promise.all(Array.from({ length: 40 }, () => admit(quiet, input, {}, systemClock)))
+  await Promise.all(jobs.map((job) => outbox.add(job)))
+  expect(calls).toHaveLength(2)
 })

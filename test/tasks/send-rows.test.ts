@@ -109,6 +109,18 @@ describe('a stream of rows', () => {
     }
   }
 
+  it('is written in smaller batches if its inputs are large', async () => {
+    const sizes: number[] = []
+    const write = async (jobs: NewJob[]) => {
+      sizes.push(jobs.length)
+      return jobs.map(({ id }) => id)
+    }
+    const rows = Array<string>(40).fill('x'.repeat(250_000))
+    const asTenant = { read: (tenant: string) => ({ input: { n: 1, tenant } }) }
+    await sendRows(quiet, rows, asTenant, { clock: systemClock, rulebook: new Rulebook(), write })
+    expect(sizes).toEqual([34, 6])
+  })
+
   it('is read one batch ahead while a batch is written, and written in order', async () => {
     let reached = 0
     const { writes, sent } = slow(lines(1_200, (n) => (reached = n)))
