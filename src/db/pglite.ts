@@ -8,6 +8,7 @@ import { closedError, StoreError, UsageError, textOfError } from '../core/errors
 import { type Db, type Row, silentRollbackError, SingleConnection, transactionOverError, type Tx } from './db.ts'
 import { syncDirectory } from './directory.ts'
 import type { Engine } from './engine.ts'
+import { maxFrameBytes } from './frame.ts'
 import { takeOwnership } from './owner.ts'
 import type { Owner } from './owner.ts'
 import { Wire } from './wire.ts'
@@ -78,6 +79,15 @@ function makeDirectory(dir: string): void {
   const first = fs.mkdirSync(dir, { recursive: true, mode: 0o700 })
   if (first === undefined) return
   for (let at = dir; at.length >= first.length; at = path.dirname(at)) syncDirectory(path.dirname(at))
+}
+
+/** A longer message ends its connection, of which there are only two for all statements. The rest is for what frames it. */
+const statementBytesMax = maxFrameBytes - 65_536
+
+/** Returns how many bytes the texts in a value have, those in objects not counted. */
+function sizeOf(value: unknown): number {
+  if (Array.isArray(value)) return value.reduce<number>((sum, each) => sum + sizeOf(each), 0)
+  return typeof value === 'string' || Buffer.isBuffer(value) ? Buffer.byteLength(value) : 0
 }
 
 class EmbeddedDb implements PgliteDb {
@@ -215,6 +225,11 @@ class EmbeddedDb implements PgliteDb {
   }
 
   async #run<R>(client: pg.Client, config: pg.QueryConfig): Promise<R[]> {
+    if (sizeOf([config.text, config.values]) > statementBytesMax)
+      throw new UsageError(
+        'SLUICE_PAYLOAD_TOO_LARGE',
+        'a statement is larger than the 64 MB that the embedded engine takes; divide it',
+      )
     // One query at a time on each connection: node-postgres deprecates its own queue.
     const before = this.#lastQuery.get(client)
     const turn = (before ?? Promise.resolve()).then(() => client.query(config))

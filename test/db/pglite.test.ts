@@ -3,6 +3,7 @@ import os from 'node:os'
 import path from 'node:path'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
+import { UsageError } from '../../src/core/errors.ts'
 import { openPglite } from '../../src/db/pglite.ts'
 import type { PgliteDb } from '../../src/db/pglite.ts'
 import { later } from '../until.ts'
@@ -93,6 +94,13 @@ test('a failed statement rejects with the error of Postgres, and the next one wo
   await expect(memory.query('select 1/0')).rejects.toMatchObject({ code: '22012' })
   await expect(memory.call('bad', 'selec 1', [])).rejects.toMatchObject({ code: '42601' })
   await expect(memory.script('select 1; select * from nowhere')).rejects.toMatchObject({ code: '42P01' })
+  expect(await memory.query('select 1 as one')).toEqual([{ one: 1 }])
+})
+
+test('a statement that is larger than the engine takes is refused, and the next one works', async () => {
+  const large = 'x'.repeat(65 * 2 ** 20)
+  await expect(memory.query('select length($1)', [large])).rejects.toMatchObject({ code: 'SLUICE_PAYLOAD_TOO_LARGE' })
+  await expect(memory.call('large', 'select $1::text[]', [[large]])).rejects.toBeInstanceOf(UsageError)
   expect(await memory.query('select 1 as one')).toEqual([{ one: 1 }])
 })
 
