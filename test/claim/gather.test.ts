@@ -92,6 +92,15 @@ describe('the ends of attempts under a limit', () => {
     ])
   })
 
+  it('are recorded by several statements if their results are large', async () => {
+    const { finisher, statements, to } = stage()
+    const jobs = Array.from({ length: 40 }, (_, seq) => job(seq, false))
+    finisher.registerJobs(jobs)
+    for (const each of jobs) void finisher.end(each, { kind: 'done', result: 'x'.repeat(250_000), tookMs: 1 })
+    await to(100)
+    expect(statements.map(({ seqs }) => seqs.length)).toEqual([34, 6])
+  })
+
   it('do not wait if the job was not granted ahead, holds a place, failed, or is the only one in hand', async () => {
     const { finisher, statements, to } = stage({ isPressing: ({ seq }) => seq === 2 })
     finisher.registerJobs([1, 2, 3, 4].map((seq) => job(seq)))

@@ -3,6 +3,7 @@
  * while the previous one ran, or within a short time if nobody needs their ends sooner.
  */
 import { codeOf, StoreError } from '../../core/errors.ts'
+import { countForStatement } from '../../core/payload.ts'
 import { retryPauseMs } from '../../core/retry.ts'
 import type { Store } from '../../db/store.ts'
 import type { Readmission } from '../../tasks/place.ts'
@@ -202,8 +203,9 @@ export class Finisher {
     await Promise.resolve()
     while (this.#waiting.length > 0) {
       await this.#waitForMore()
+      const most = countForStatement(this.#waiting, batchMax, resultLength)
       // Jobs are locked in this order (docs/architecture.md, "Locks").
-      const batch = this.#waiting.splice(0, batchMax).toSorted((a, b) => a.job.seq - b.job.seq)
+      const batch = this.#waiting.splice(0, most).toSorted((a, b) => a.job.seq - b.job.seq)
       this.#isPressing = this.#waiting.length > 0
       for (const { job } of batch) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 1) - 1)
       const ended = [...new Set(batch.map(({ job }) => job.claim))].filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
@@ -341,6 +343,8 @@ export class Finisher {
     ]
   }
 }
+
+const resultLength = ({ outcome }: Ending) => (outcome.kind === 'done' ? (outcome.result?.length ?? 0) : 0)
 
 function chargedBuckets({ job }: Ending): string[] {
   return job.holds ?? job.buckets ?? []
