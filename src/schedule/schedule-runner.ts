@@ -26,6 +26,8 @@ const stumbleMs = 5_000
 const awayMs = 1_000
 /** How long making the job of an instant may take. */
 const makeMs = 10_000
+/** Schedules that are defined at one time. A program may have one for each tenant, and statements wait for a connection for seconds only. */
+const definedAtOnce = 20
 /** Each process wakes up to this much after the instant, at random, so that mostly one of them fires and the rest find it done. */
 const spreadMs = 30
 
@@ -54,7 +56,11 @@ export class ScheduleRunner {
    */
   async define(): Promise<void> {
     if (this.#isDefined) return
-    await Promise.all(this.#schedules.map((schedule) => this.#define(schedule, true)))
+    const left = [...this.#schedules]
+    const defineNext = async () => {
+      for (let next = left.shift(); next !== undefined; next = left.shift()) await this.#define(next, true)
+    }
+    await Promise.all(Array.from({ length: definedAtOnce }, defineNext))
     this.#isDefined = true
   }
 
