@@ -22,7 +22,8 @@ export async function inBatches(
   const begin = async () => {
     await writing
     writing = write(batch)
-    ;[batch, chars] = [[], 0]
+    batch = []
+    chars = 0
     writing.catch(() => {})
     if (isAlone) await writing
   }

@@ -3,7 +3,7 @@
 -- p_stint: the stint
 -- p_claims, p_seqs: the jobs that its worker has begun, as far as it does not know that their ends are recorded
 -- p_known: all claims that the dispatcher had when it was silent. If it has jobs of a later one, it lives, and nothing
--- changes. Null: it does not matter.
+-- changes. Null: this is not checked, because the worker of the stint has left, or is lost.
 create or replace function engine.end_stint(
   p_stint text, p_claims uuid[], p_seqs bigint[], p_known uuid[] default null) returns void
 language plpgsql set lock_timeout = '2s' as $$
