@@ -606,17 +606,29 @@ local function save(bucket, shown)
   if not last and expires < NEVER then redis.call('PERSIST', bucket.key) end
 end
 
--- Reads a bucket. A missing one counts as never used, because keys expire when they no longer matter. epoch: closes the bucket;
--- unset: nothing closes it. Deletes a state from before the epoch if the bucket is Sluice's own (all that was granted was seeded when the
--- epoch began), or if the epoch closes it without bound (the state is of another time: an old dump, a clock that was ahead, a definition
--- that is no more).
-local function read(key, definition, epoch, now)
+-- Returns a bucket as it was written. A missing one counts as never used, because keys expire when they no longer matter. Fails if its key
+-- has what no script has written.
+local function written(key, definition, now)
   local state, others, freed = unpack(redis.call('HMGET', key, 's', 'o', 'f'))
   local bucket = state and unpacked(key, definition, state) or unpacked_slowly(key, definition, state, now)
   bucket.stored, bucket.others = state and true or false, others and tonumber(others) or 0
   bucket.moved = freed and math.max(bucket.at, tonumber(freed)) or bucket.at
+  return bucket
+end
+
+-- Reads a bucket. If its key has a value of another program, it is shut (unreadable), and may not be written: the other buckets of the call
+-- go on. epoch: closes the bucket; unset: nothing closes it. Deletes a state from before the epoch if the bucket is Sluice's own (all that
+-- was granted was seeded when the epoch began), or if the epoch closes it without bound (the state is of another time: an old dump, a clock
+-- that was ahead, a definition that is no more).
+local function read(key, definition, epoch, now)
+  local is_read, bucket = pcall(written, key, definition, now)
+  if not is_read then
+    bucket = unpacked_slowly(key, definition, nil, now)
+    bucket.unreadable, bucket.others, bucket.moved, bucket.shut = true, 0, now, now + MINUTE
+    return bucket
+  end
   if not epoch then return bucket end
-  if state and bucket.closed ~= epoch.at and (definition.own or epoch.most >= NEVER) then
+  if bucket.stored and bucket.closed ~= epoch.at and (definition.own or epoch.most >= NEVER) then
     redis.call('PEXPIRE', key, '0')
     return read(key, definition, epoch, now)
   end
@@ -876,7 +888,8 @@ RESERVE = _LIBRARY + r"""-- Grants what fits. KEYS: key of the epoch, of the rep
 -- item: how many of the `want` were granted; after how many us to send the rest again (0: all were granted); which bucket is the last
 -- to have room (0: none lacks it); with ahead also after how many us the grants may be used, and why that bucket denies: 1: it is closed
 -- or held, 2: other programs have called lately, 3: it has granted for later times already, 0: its units are used; and for how many us it
--- has granted nothing and got nothing back. Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open`
+-- has granted nothing and got nothing back; at last the buckets whose keys have a value of another program: they are held for a minute.
+-- Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open`
 -- returns.
 
 -- Grants reach no further ahead than this (us), beyond the time from which they are wanted: until then a caller without `ahead` is denied.
@@ -1040,6 +1053,9 @@ local function reserve(keys, call)
   for _, bucket in ipairs(buckets) do advance(bucket, now) end
   local granted, reply = {}, { 'decided', call.id, now, shown }
   decide(buckets, call, now, granted, reply)
+  for i, bucket in ipairs(buckets) do
+    if bucket.unreadable then reply[#reply + 1] = i end
+  end
   -- A denied bucket is not written: its time moves on at its next grant.
   for i, parts in pairs(granted) do
     if call.lease and parts.places > 0 then
@@ -1174,7 +1190,7 @@ local function carry_out(keys, call)
   local reply = { 'decided', call.id, now, shown }
   for _, act in ipairs(call.acts) do
     local bucket = buckets[act.bucket]
-    reply[#reply + 1] = act_on(bucket, act, call.buckets[act.bucket].full, now)
+    reply[#reply + 1] = bucket.unreadable and 0 or act_on(bucket, act, call.buckets[act.bucket].full, now)
     if act.ended or act.grant and not act.renew and (act.more or 0) <= 0 then bucket.freed = true end
   end
   for _, bucket in ipairs(buckets) do

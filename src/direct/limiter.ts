@@ -1,6 +1,7 @@
 /** Takes grants in Redis for a worker without a store. */
 import { type Clock, type Moment, readMoment } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
+import { RecentMap } from '../core/recent.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import { GrantReports, leaseUs } from '../redis/grant-reports.ts'
@@ -54,6 +55,8 @@ const answerMs = 400
 const triesMax = 3
 const renewMs = 10_000
 const waitUsMax = 2 ** 52
+/** The oldest are forgotten, and logged again. */
+const unreadableMax = 1_000
 
 /** The limits of one worker. */
 export class DirectLimiter extends GrantReports {
@@ -62,6 +65,9 @@ export class DirectLimiter extends GrantReports {
   readonly #definitions: DirectDefinitions
   readonly #watch: EpochWatch
   readonly #end = new AbortController()
+  readonly #log: Log
+  /** Buckets whose keys have a value of another program. */
+  readonly #unreadable = new RecentMap<string, true>(unreadableMax)
   #isStarted = false
 
   constructor(options: DirectLimiterOptions) {
@@ -70,6 +76,7 @@ export class DirectLimiter extends GrantReports {
     const definitions = new DirectDefinitions(options)
     super({ limiter, definitions, clock })
     this.#clock = clock
+    this.#log = log
     this.#limiter = limiter
     this.#definitions = definitions
     this.#watch = new EpochWatch({
@@ -132,6 +139,8 @@ export class DirectLimiter extends GrantReports {
         return undefined
       }
       this.redisClock.recordReading(answer.nowUs, this.#clock.monotonicMs(), requestedAt.monotonicMs)
+      for (const { cause, lacking = 0 } of answer.results)
+        if (cause === 'unreadable') this.#logUnreadable(names[lacking] ?? '')
       const got = answer.results.map(({ granted, waitUs, lacking }, i) => ({
         granted,
         waitMs: waitUs > waitUsMax ? Infinity : waitUs / 1_000,
@@ -149,6 +158,15 @@ export class DirectLimiter extends GrantReports {
       this.giveUp(id, epoch, names)
       return undefined
     }
+  }
+
+  /** Logs, once for each bucket, that its key has a value of another program. */
+  #logUnreadable(bucket: string): void {
+    if (this.#unreadable.has(bucket)) return
+    this.#unreadable.set(bucket, true)
+    const text =
+      'a limit grants nothing, because another program has written under its key in Redis: delete that key, and the key of the epoch'
+    this.#log.error(text, { key: this.#limiter.keyOf(bucket) })
   }
 
   /** Handles that the state is lost, or another epoch stands. */

@@ -39,7 +39,7 @@ export interface Reservation extends RedisCall {
 }
 
 /** Why a bucket denies; see `Granted`. */
-export type DenialCause = 'used' | 'held' | 'others' | 'behind'
+export type DenialCause = 'used' | 'held' | 'others' | 'behind' | 'unreadable'
 
 /** Result of an item. */
 export interface Granted {
@@ -52,8 +52,8 @@ export interface Granted {
   /** Microseconds after the decision at which the grants may be used; 0: at once, as always without `aheadUs`. */
   startUs: number
   /**
-   * With `aheadUs`, why that bucket denies: its units are used; it is closed or held, whatever was used of it; other programs take
-   * from it, so nothing is granted ahead; or it has granted for later times already.
+   * Why that bucket denies: its key has a value of another program. With `aheadUs` also: its units are used; it is closed or held,
+   * whatever was used of it; other programs take from it, so nothing is granted ahead; or it has granted for later times already.
    */
   cause: DenialCause
   /** With `aheadUs`, for how many microseconds that bucket has granted nothing and got nothing back. */

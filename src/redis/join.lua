@@ -54,7 +54,9 @@ local function join(keys, call)
     local epoch = whole(keys[1], {})
     local buckets, first = open(keys, call, epoch, now, shown, now + call.delay)
     if not buckets then return first end
-    for i, bucket in ipairs(was and {} or buckets) do add(bucket, call.seeds[i], call, now, shown) end
+    for i, bucket in ipairs(was and {} or buckets) do
+      if not bucket.unreadable then add(bucket, call.seeds[i], call, now, shown) end
+    end
     if was then redis.call('HDEL', keys[1], 'm:' .. was) end
     redis.call('HSET', keys[1], mine, call.id, 'm:' .. call.id, 1, 'joined', tonumber(joined) + (was and 0 or 1))
   end

@@ -106,10 +106,11 @@ export class RedisLimiter {
       further: isFurther === true ? true : undefined,
     }
     return this.#decide(this.#reserve, call, more, (numbers) => {
+      const unreadable = numbers.slice(width * items.length)
       return items.map((_, i) => {
         const of = (place: number) => (place < width && numbers[width * i + place]) || 0
         const lacking = of(2) === 0 ? undefined : of(2) - 1
-        const cause = causes[of(4)] ?? 'used'
+        const cause = unreadable.includes(of(2)) ? 'unreadable' : (causes[of(4)] ?? 'used')
         return { granted: of(0), waitUs: of(1), lacking, startUs: of(3), cause, quietUs: of(5) }
       })
     })

@@ -5,6 +5,7 @@ import { env } from '../db/open.ts'
 import { hash64 } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
+import { parkUnreadable } from '../claim/parking/parked.ts'
 import type { PeerDecision, PeerRequest, PeerLimiter } from '../limits/peer.ts'
 import type { RedisConnection } from './connect.ts'
 import type { Granted, Superseded } from './call.ts'
@@ -320,11 +321,15 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
     return decisions.map((decision) => ({ ...decision, held }))
   }
 
-  /** Holds a bucket in the store for as long as Redis would deny it, or stops what the store grants of it ahead of time. */
+  /**
+   * Holds a bucket in the store for as long as Redis would deny it, stops what the store grants of it ahead of time, or parks it until
+   * somebody has deleted what is under its key.
+   */
   async #holdStore(bucket: string, { us, cause }: Hold): Promise<void> {
     const { store } = this.#options
     try {
-      if (cause === 'others') await store.run('limits/redis/stop_grants_ahead', [[hash64(bucket)]])
+      if (cause === 'unreadable') await parkUnreadable(store, bucket, this.#limiter.keyOf(bucket))
+      else if (cause === 'others') await store.run('limits/redis/stop_grants_ahead', [[hash64(bucket)]])
       else await store.call('hold_buckets', [[hash64(bucket)], us, null, cause])
     } catch (error) {
       // The store then grants what Redis denies, until the next answer.

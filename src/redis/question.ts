@@ -39,8 +39,11 @@ export type HoldCause = 'used' | 'closed'
 /** What the store is to do about a bucket that Redis denies. */
 export interface Hold {
   us: number
-  /** Why it holds the bucket; `others`: it only stops to grant ahead of time, because other programs take from the bucket. */
-  cause: HoldCause | 'others'
+  /**
+   * Why it holds the bucket; `others`: it only stops to grant ahead of time, because other programs take from the bucket; `unreadable`:
+   * it parks the bucket, because its key has a value of another program.
+   */
+  cause: HoldCause | 'others' | 'unreadable'
 }
 
 /** The store holds a closed bucket no longer than this. */
@@ -68,7 +71,7 @@ export interface Known {
   isAlone: boolean
 }
 
-const holdCauses = { used: 'used', held: 'closed', others: 'others', behind: 'used' } as const
+const holdCauses = { used: 'used', held: 'closed', others: 'others', behind: 'used', unreadable: 'unreadable' } as const
 
 /**
  * Returns the decision on each wish, and the buckets that the store is to hold, because others have used them up. It holds none
@@ -106,7 +109,7 @@ export function decisionsOf(
 /** Returns for how many microseconds the store holds a bucket that Redis denies. */
 function holdUs(cause: Hold['cause'], { waitUs, quietUs }: Granted): number {
   if (cause === 'others') return 0
-  if (cause === 'closed') return Math.min(waitUs, closedUsMax)
+  if (cause !== 'used') return Math.min(waitUs, closedUsMax)
   return waitUs <= usedUsMost ? waitUs : Math.min(usedUsMost, Math.max(usedUsLeast, quietUs))
 }
 

@@ -14,7 +14,8 @@
 -- item: how many of the `want` were granted; after how many us to send the rest again (0: all were granted); which bucket is the last
 -- to have room (0: none lacks it); with ahead also after how many us the grants may be used, and why that bucket denies: 1: it is closed
 -- or held, 2: other programs have called lately, 3: it has granted for later times already, 0: its units are used; and for how many us it
--- has granted nothing and got nothing back. Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open`
+-- has granted nothing and got nothing back; at last the buckets whose keys have a value of another program: they are held for a minute.
+-- Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open`
 -- returns.
 
 -- Grants reach no further ahead than this (us), beyond the time from which they are wanted: until then a caller without `ahead` is denied.
@@ -178,6 +179,9 @@ local function reserve(keys, call)
   for _, bucket in ipairs(buckets) do advance(bucket, now) end
   local granted, reply = {}, { 'decided', call.id, now, shown }
   decide(buckets, call, now, granted, reply)
+  for i, bucket in ipairs(buckets) do
+    if bucket.unreadable then reply[#reply + 1] = i end
+  end
   -- A denied bucket is not written: its time moves on at its next grant.
   for i, parts in pairs(granted) do
     if call.lease and parts.places > 0 then

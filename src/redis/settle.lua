@@ -116,7 +116,7 @@ local function carry_out(keys, call)
   local reply = { 'decided', call.id, now, shown }
   for _, act in ipairs(call.acts) do
     local bucket = buckets[act.bucket]
-    reply[#reply + 1] = act_on(bucket, act, call.buckets[act.bucket].full, now)
+    reply[#reply + 1] = bucket.unreadable and 0 or act_on(bucket, act, call.buckets[act.bucket].full, now)
     if act.ended or act.grant and not act.renew and (act.more or 0) <= 0 then bucket.freed = true end
   end
   for _, bucket in ipairs(buckets) do

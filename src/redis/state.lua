@@ -281,17 +281,29 @@ local function save(bucket, shown)
   if not last and expires < NEVER then redis.call('PERSIST', bucket.key) end
 end
 
--- Reads a bucket. A missing one counts as never used, because keys expire when they no longer matter. epoch: closes the bucket;
--- unset: nothing closes it. Deletes a state from before the epoch if the bucket is Sluice's own (all that was granted was seeded when the
--- epoch began), or if the epoch closes it without bound (the state is of another time: an old dump, a clock that was ahead, a definition
--- that is no more).
-local function read(key, definition, epoch, now)
+-- Returns a bucket as it was written. A missing one counts as never used, because keys expire when they no longer matter. Fails if its key
+-- has what no script has written.
+local function written(key, definition, now)
   local state, others, freed = unpack(redis.call('HMGET', key, 's', 'o', 'f'))
   local bucket = state and unpacked(key, definition, state) or unpacked_slowly(key, definition, state, now)
   bucket.stored, bucket.others = state and true or false, others and tonumber(others) or 0
   bucket.moved = freed and math.max(bucket.at, tonumber(freed)) or bucket.at
+  return bucket
+end
+
+-- Reads a bucket. If its key has a value of another program, it is shut (unreadable), and may not be written: the other buckets of the call
+-- go on. epoch: closes the bucket; unset: nothing closes it. Deletes a state from before the epoch if the bucket is Sluice's own (all that
+-- was granted was seeded when the epoch began), or if the epoch closes it without bound (the state is of another time: an old dump, a clock
+-- that was ahead, a definition that is no more).
+local function read(key, definition, epoch, now)
+  local is_read, bucket = pcall(written, key, definition, now)
+  if not is_read then
+    bucket = unpacked_slowly(key, definition, nil, now)
+    bucket.unreadable, bucket.others, bucket.moved, bucket.shut = true, 0, now, now + MINUTE
+    return bucket
+  end
   if not epoch then return bucket end
-  if state and bucket.closed ~= epoch.at and (definition.own or epoch.most >= NEVER) then
+  if bucket.stored and bucket.closed ~= epoch.at and (definition.own or epoch.most >= NEVER) then
     redis.call('PEXPIRE', key, '0')
     return read(key, definition, epoch, now)
   end

@@ -10,6 +10,7 @@ import { findPython } from '../examples/interpreter.ts'
 import { Caller } from '../redis/caller.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
+import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 import { direct, mostIn, startVendor } from './stage.ts'
 
@@ -236,6 +237,23 @@ describe('a limit without a store', () => {
     await producer.send(call.name, [1])
     await until(() => vendor.arrivals.length === 1, 'it was called', 10_000)
     expect((vendor.arrivals[0] ?? 0) - sinceMs).toBeGreaterThan(1_000)
+  })
+
+  it('of a key under which another program has written grants nothing, and others go on', async (context) => {
+    const ran: number[] = []
+    const errors: string[] = []
+    const foreign = limit('foreign', { rate: '100/s', by: ([n]: number[]) => n ?? 0 })
+    const noted = task('noted', { input: total, limits: [foreign], run: ([n = 0]) => void ran.push(n) })
+    const client = await connectRedis(redis.port)
+    context.onTestFinished(() => client.close())
+    const key = 'sluice:{limits}:b:foreign:1'
+    await client.send('SET', [key, 'mine'])
+    const error = (text: string, about?: object) => void errors.push(`${text} ${JSON.stringify(about)}`)
+    await direct(context, [noted], { ...places, celery: ['keys'], log: { debug() {}, info() {}, warn() {}, error } })
+    for (const n of [1, 0, 1, 2]) await producer.send('noted', [n], { queue: 'keys' })
+    await until(() => ran.length === 2 && errors.length > 0, 'the others have run, and it is logged')
+    expect(new Set(ran)).toEqual(new Set([0, 2]))
+    expect(errors).toEqual([expect.stringContaining(key)])
   })
 
   it('holds for further requests, and is held when the vendor refuses', async (context) => {

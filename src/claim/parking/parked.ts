@@ -1,7 +1,8 @@
 /** Parks jobs, lanes and buckets whose data make claims fail, so that these do not stop the others. */
 import { AttemptError, codeOf } from '../../core/errors.ts'
 import { type Parked, type ParkedRow, parkedOf } from '../../core/parked.ts'
-import type { Sql } from '../../db/store.ts'
+import { hash64 } from '../../core/hash.ts'
+import type { Sql, Store } from '../../db/store.ts'
 
 /** How operators list and release parked things. */
 export interface Parking {
@@ -52,6 +53,13 @@ export async function parkBuckets(sql: Sql, buckets: readonly string[] | undefin
   const params = [buckets === undefined ? null : [...new Set(buckets)]]
   const [row] = await sql.call<{ park_buckets: string[] }>('park_buckets', params).catch(() => [])
   return (row?.park_buckets ?? []).length > 0
+}
+
+/** Parks a bucket, because another program has written under its key in Redis. */
+export async function parkUnreadable(store: Store, bucket: string, key: string): Promise<void> {
+  const error = `delete the key "${key}" in Redis, which another program has written, and the key of the epoch`
+  await store.run('claim/parking/park_unreadable', [hash64(bucket), error])
+  store.log.error('a limit is parked, because another program has written under its key in Redis', { key })
 }
 
 /**
