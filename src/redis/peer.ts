@@ -173,6 +173,8 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
         await this.#health.waitUntilPresent(leftMs)
         continue
       }
+      // Meanwhile a limit may have lost its units: the others would have other indexes.
+      if (question.buckets.some((bucket) => this.#definitions.bucket(bucket) === undefined)) break
       // A grant that was sent to a lost state is not part of the state that replaced it, so it gets a new id.
       if (isLost) [epoch, isLost, id] = [undefined, false, undefined]
       epoch ??= this.#epochs.current ?? ''

@@ -1,8 +1,9 @@
 /** Takes from Redis whose replies are lost: the caller does not use them, so they are refunded. */
 import { randomUUID } from 'node:crypto'
-import { expect, it, onTestFinished } from 'vitest'
+import { expect, it, onTestFinished, vi } from 'vitest'
 import { limit, Sluice } from '../../src/index.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
+import { SharedDefinitions } from '../../src/redis/definitions.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { startRedis } from '../servers/redis.ts'
@@ -17,13 +18,20 @@ async function setting() {
   onTestFinished(() => redis.close())
   const client = await connectRedis(redis.port)
   onTestFinished(() => client.close())
-  const state = { isLosing: false, ids: new Set<string>() }
+  const state = {
+    isLosing: false,
+    ids: new Set<string>(),
+    calls: [] as { buckets: unknown[]; items: { takes: [number, number][] }[] }[],
+  }
   const losing: RedisClient = {
     async send(command, args) {
       const reply = await client.send(command, args)
       const text = String(args.at(-1))
-      if (!state.isLosing || !text.includes('"items"')) return reply
-      state.ids.add((JSON.parse(text) as { id: string }).id)
+      if (!text.includes('"items"')) return reply
+      const call = JSON.parse(text) as { id: string } & (typeof state.calls)[number]
+      state.calls.push(call)
+      if (!state.isLosing) return reply
+      state.ids.add(call.id)
       throw new Error('the connection was lost')
     },
   }
@@ -65,4 +73,24 @@ it('a refund after a lost reply leaves the charges with which an epoch began', a
   state.isLosing = false
   await until(() => hasRoom(5))
   expect(await hasRoom(1)).toBe(false)
+})
+
+it('a take is denied whose limit is no longer in Redis when it is requested again', async () => {
+  const { state, takes } = await setting()
+  const other = limit('other', { rate: '10/h', burst: 10 })
+  await takes.take([ten, other])
+  const bucket = Object.getOwnPropertyDescriptor(SharedDefinitions.prototype, 'bucket')
+    ?.value as SharedDefinitions['bucket']
+  const reading = vi.spyOn(SharedDefinitions.prototype, 'bucket')
+  onTestFinished(() => reading.mockRestore())
+  reading.mockImplementation(function (this: SharedDefinitions, name) {
+    return name === 'ten' && state.ids.size > 0 ? undefined : bucket.call(this, name)
+  })
+  state.isLosing = true
+  expect(await takes.tryTake([ten, other])).toMatchObject({ granted: false })
+  const named = state.calls.map(({ buckets, items }) => [
+    buckets.length,
+    items.flatMap(({ takes: of }) => of.map(([i]) => i)),
+  ])
+  expect(named).toEqual(named.map(() => [2, [1, 2]]))
 })
