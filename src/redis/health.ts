@@ -141,13 +141,16 @@ export class RedisHealth {
     if (sinceMs - this.#healedMs < 1_000) await clock.sleep(50 + clock.random() * 50, signal, false)
     for (let tries = 0; !signal.aborted; tries++) {
       try {
-        if (this.#unfit !== undefined || this.#lastCheck === undefined) await this.#lookAtServer()
+        // A server that is silent fails this sooner than a look at it.
+        if (this.#unfit === undefined && this.#lastCheck !== undefined) await limiter.write()
+        // What is evicted from now on may be of the epoch that begins.
+        await this.#lookAtServer()
         if (this.#unfit !== undefined) throw new UsageError('SLUICE_REDIS_UNFIT', this.#unfit)
         await limiter.write()
         const forced = this.#forced
         await epochs.restore(forced)
         if (this.#forced === forced) this.#forced = undefined
-        this.#lookOf ??= epochs.current
+        this.#lookOf = epochs.current
         // Two readings show a step of the clock only within one epoch.
         if (epochs.current !== this.#clockOf) this.#reading = undefined
         await this.#readClock()
