@@ -148,7 +148,7 @@ export class Gate {
   async #requestGrants(entries: readonly Entry[]): Promise<void> {
     const { limits, onAway, clock } = this.#options
     if (entries.length === 0 || limits === undefined) return
-    const groups = groupsOf(entries, ({ holds, units }) => `${holds.join('\n')}\n${units.join()}`)
+    const groups = groupsOf(entries, ({ holds, units }) => JSON.stringify([holds, units]))
     const wants = groups.map((group) => {
       const [{ holds, units } = { holds: [], units: [] }] = group
       return { buckets: holds, units, count: group.length }

@@ -36,10 +36,10 @@ const watchMs = apartUs.credential / 1_000
  * fails many keys with one job each.
  */
 function scopesOf(cause: Failing, buckets: readonly string[], concerned: readonly string[]): string[] {
-  const own = `${cause}\n${concerned.toSorted().join('\n')}`
+  const own = [cause, ...concerned.toSorted()].join('\u001f')
   const names = buckets.map(limitOf).toSorted()
   const hasKey = concerned.some((bucket) => /[:@]/.test(bucket))
-  return cause === 'down' && hasKey ? [own, `${cause}\n${names.join('\n')}`] : [own]
+  return cause === 'down' && hasKey ? [own, [cause, ...names].join('\u001f')] : [own]
 }
 
 /** Counts the failures of vendors, as one process knows them, in the store. */

@@ -47,6 +47,39 @@ it('begins nothing that is called off while its grant is requested, and gives th
   expect(at.ended).toEqual([['g', ['one']]])
 })
 
+it('requests grants of keys with line breaks apart from those of other keys', async () => {
+  const asked: number[][] = []
+  const gate = new Gate({
+    limits: {
+      limiter: {
+        async take(wants: { count: number }[]) {
+          asked.push(wants.map(({ count }) => count))
+          const got = wants.map(({ count }) => ({ granted: count, waitMs: 0, lacking: undefined, lifeMs: 100 }))
+          return { id: 'g', requestedAt: {}, got }
+        },
+      },
+      bookings: { findBooked: () => undefined },
+    } as never,
+    clock: systemClock,
+    free: () => 2,
+    start() {},
+    onDenied() {},
+    onLost() {},
+    onAway() {},
+    endIfRevoked: () => false,
+  })
+  const add = (...holds: string[]) => {
+    const own = { buckets: holds, holds, units: [1, 1], progress: { denied: 0 }, delivery: { isInHand: true } }
+    gate.add(own as unknown as Entry)
+  }
+  // After the first one two begin at a time.
+  add('a:1', 'b:2')
+  add('a:1\nb:2', 'c:3')
+  add('a:1', 'b:2\nc:3')
+  await until(() => asked.length === 2, 'all were requested')
+  expect(asked).toEqual([[1], [1, 1]])
+})
+
 it('drops all messages that a lost connection has left, however many', () => {
   let room = 0
   const started: Entry[] = []
