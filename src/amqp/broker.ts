@@ -8,7 +8,7 @@ import { addressOf } from './address.ts'
 import { Subscription, type ConsumeOptions, type Consumer, type Delivery } from './consumer.ts'
 import { Link } from './link.ts'
 import { Publisher, type Message } from './publisher.ts'
-import { causeOf, refusalOf, type Session } from './session.ts'
+import { causeOf, lossOf, refusalOf, type Session } from './session.ts'
 import { Declarations, type Topology } from './topology.ts'
 
 export type { Delivery } from './consumer.ts'
@@ -169,9 +169,9 @@ class Connections implements Broker {
       try {
         return await this.#declarations.declare(topology, session, isConsuming)
       } catch (error) {
-        // The connection was lost meanwhile. It is safe to declare an object twice.
         if (error instanceof UsageError || this.#isClosed) throw error
-        await session.lost
+        // It is safe to declare an object twice. On a connection that stands, no channel is left for that.
+        if ((await lossOf(session)) === undefined) throw undoneError(error as Error)
       }
     }
   }
@@ -192,9 +192,9 @@ class Connections implements Broker {
     } catch (error) {
       if (error instanceof SluiceError) throw error
       const cause = await causeOf(error, session)
-      const text = `RabbitMQ did not carry out a command: ${cause.message}`
-      if (refusalOf(cause) !== undefined) throw new UsageError('SLUICE_BROKER_REFUSED', text, { cause })
-      throw new StoreError('SLUICE_BROKER_UNREACHABLE', text, { cause })
+      const undone = undoneError(cause)
+      if (refusalOf(cause) !== undefined) throw new UsageError('SLUICE_BROKER_REFUSED', undone.message, { cause })
+      throw undone
     } finally {
       // Its unsettled messages are in their queue only after the close. A lost connection does not answer.
       await Promise.race([channel?.close().catch(() => {}), session.lost])
@@ -258,4 +258,6 @@ class Connections implements Broker {
   }
 }
 
+const undoneError = (cause: Error) =>
+  new StoreError('SLUICE_BROKER_UNREACHABLE', `RabbitMQ did not carry out a command: ${cause.message}`, { cause })
 const closedError = () => new StoreError('SLUICE_CLOSED', 'this connection to RabbitMQ was closed before')

@@ -48,15 +48,19 @@ export function refusalOf(error: unknown): number | undefined {
   return typeof code === 'number' && code >= 300 && code !== forced ? code : undefined
 }
 
+/** Resolves to the cause if the connection is lost now, or a moment later; undefined: it is there. */
+export async function lossOf({ lost }: Pick<Session, 'lost'>): Promise<Error | undefined> {
+  return (await Promise.race([lost, systemClock.sleep(causeMaxMs, undefined, false)])) ?? undefined
+}
+
 /**
  * Resolves to the cause of a failed operation. If the connection was lost, that is the cause of the loss, with the
  * server's code if the server closed the connection.
  */
-export async function causeOf(error: unknown, { lost }: Session): Promise<Error> {
+export async function causeOf(error: unknown, session: Session): Promise<Error> {
   if (refusalOf(error) !== undefined) return error as Error
   if (error instanceof TypeError || error instanceof RangeError) return new UnwritableError(error.message)
-  const nothing = systemClock.sleep(causeMaxMs, undefined, false)
-  return (await Promise.race([lost, nothing])) ?? (error as Error)
+  return (await lossOf(session)) ?? (error as Error)
 }
 
 /**

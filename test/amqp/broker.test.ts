@@ -218,6 +218,20 @@ describe('declarations', () => {
     expect(await broker.findQueue(name)).toBeUndefined()
   })
 
+  it('fail where no channel is left, and work when one is', async () => {
+    const broker = await open(host.url)
+    await broker.use(async ({ connection }) => {
+      const limited = connection as unknown as { channelMax: number }
+      const { channelMax } = limited
+      limited.channelMax = 2
+      const topology = { queues: [{ name: 'late' }] }
+      await expect(broker.declare(topology)).rejects.toThrow(/No channels left/)
+      await expect(broker.declare(topology)).rejects.toMatchObject({ code: 'SLUICE_BROKER_UNREACHABLE' })
+      limited.channelMax = channelMax
+      await broker.declare(topology)
+    })
+  })
+
   it('are repeated on each connection, those that are refused by now left out', async () => {
     const { proxy, url } = await throughProxy()
     const broker = await open(url)
