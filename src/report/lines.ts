@@ -48,7 +48,7 @@ const formatters: Formatters = {
   throttled: ({ error, retryInMs, ...event }) =>
     line(
       'warn',
-      `not served by the vendor, next ${retryInMs > 0 ? `in ${span(retryInMs)}` : 'when its limits allow it'}: ${error.message}`,
+      `not served by the vendor, next ${retryInMs > 0 ? `in ${span(retryInMs)} at the earliest` : 'when its limits allow it'}: ${error.message}`,
       { ...detailsOf(event), err: error },
       [event.task, sortOf(error)],
     ),
