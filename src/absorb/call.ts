@@ -5,7 +5,7 @@ import type { RemoteError, TaskResult } from '../celery/result.ts'
 import { readSignature, type Signature } from '../celery/signature.ts'
 import { blank, type TaskMessage } from '../celery/task-message.ts'
 import { readTime } from '../celery/time.ts'
-import { codeOf, UsageError } from '../core/errors.ts'
+import { codeOf, textOfError, UsageError } from '../core/errors.ts'
 import { idFrom } from '../core/hash.ts'
 import { waitMaxMs } from '../core/retry.ts'
 
@@ -93,8 +93,8 @@ export function revokedResult(id: string, why: string): TaskResult {
 /** The result of a call that cannot be carried out. */
 export function refusedResult({ id, task }: Pick<TaskMessage, 'id' | 'task'>, cause: unknown): TaskResult {
   const unknown: RemoteError = { type: 'NotRegistered', module: 'celery.exceptions', args: [task] }
-  const value = codeOf(cause) === 'SLUICE_NO_SUCH_TASK' ? unknown : cause
-  return { id, state: 'FAILURE', value, traceback: undefined }
+  if (codeOf(cause) !== 'SLUICE_NO_SUCH_TASK') return { id, state: 'FAILURE', value: cause, traceback: undefined }
+  return { id, state: 'FAILURE', value: unknown, traceback: textOfError(cause) }
 }
 
 /** Makes the error for a message of a task that this worker does not have. */

@@ -6,10 +6,12 @@ import {
   chordFollowers,
   followersOf,
   chordPartsOf,
+  refusedResult,
   repliesOf,
   resultOf,
   revokedResult,
   timesOf,
+  unknownTask,
 } from '../../src/absorb/call.ts'
 import { inputOf } from '../../src/celery/arguments.ts'
 import { signature } from '../../src/celery/signature.ts'
@@ -163,4 +165,11 @@ it('counts for a chord, and fails the rest of its chain', () => {
   expect(chordFollowers(part, call, { results: [1, 2] }, 0)).toMatchObject([{ message: { id: 'z', args: [[1, 2]] } }])
   const error = { type: 'ChordError', module: 'm', args: [] }
   expect(chordFollowers(part, call, { error }, 0)).toMatchObject([{ message: { task: 'mourn', args: ['z'] } }])
+})
+
+it('tells the producer of a task that no worker has what to do, if it follows another one', () => {
+  expect(refusedResult({ id: 'a', task: 'lost' }, unknownTask('lost'))).toMatchObject({
+    value: { type: 'NotRegistered', args: ['lost'] },
+    traceback: expect.stringContaining('`routes`'),
+  })
 })
