@@ -5,7 +5,7 @@ import { StoreError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { scripts } from '../generated/lua.ts'
 import type { Limit } from '../limits/limit.ts'
-import { sendCommand, type RedisClient, Script } from '../redis/client.ts'
+import { checkReply, type RedisClient, Script } from '../redis/client.ts'
 import { parsePublished, publishedJson, type RedisBucket } from '../redis/definition.ts'
 import { countsUnits } from '../limits/kind.ts'
 
@@ -63,9 +63,9 @@ export class DirectDefinitions {
   }
 
   async #read(): Promise<void> {
-    const { limits, redis, clock } = this.#options
+    const { limits, clock } = this.#options
     for (const limit of limits) {
-      const text = await sendCommand(redis, 'GET', [this.#keyOf(limit)], answerMs, clock)
+      const text = await this.#runScript(limit)
       if (typeof text === 'string') this.#set(limit, text)
       // A flush deletes definitions; the known one stays valid.
       else if (!this.#byName.has(limit.name)) throw unpublishedError(limit)
@@ -79,9 +79,16 @@ export class DirectDefinitions {
   }
 
   async #propose(limit: Limit, replaces: boolean): Promise<string> {
+    return String(await this.#runScript(limit, ownText(limit), replaces ? '1' : '0'))
+  }
+
+  /** Resolves to the definition that stands then. */
+  async #runScript(limit: Limit, ...args: string[]): Promise<unknown> {
     const { redis, clock } = this.#options
-    const args = [ownText(limit), replaces ? '1' : '0']
-    return String(await this.#define.run(redis, [this.#keyOf(limit)], args, answerMs, clock))
+    const key = this.#keyOf(limit)
+    const [named, text] = [await this.#define.run(redis, [key], args, answerMs, clock)].flat() as unknown[]
+    checkReply(named, key)
+    return text
   }
 
   #set(limit: Limit, text: string): void {
