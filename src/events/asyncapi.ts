@@ -58,8 +58,15 @@ function messageOf({ type, publishers }: EventLine): Record<string, unknown> {
         time: { type: 'string', format: 'date-time' },
         datacontenttype: { const: 'application/json' },
         ...(version === null ? {} : { schemaversion: { type: 'integer' } }),
-        data: schema ?? {},
+        data: movedTo(`#/components/messages/${slashed(type)}/payload/properties/data`, schema),
       },
     },
   }
+}
+
+/** Returns a schema whose references lead to its parts where it stands in the document: by itself it is a document of its own. */
+function movedTo(place: string, schema: unknown): unknown {
+  return JSON.parse(JSON.stringify(schema ?? {}), (name, value: unknown) =>
+    name === '$ref' && typeof value === 'string' && value.startsWith('#') ? place + value.slice(1) : value,
+  )
 }

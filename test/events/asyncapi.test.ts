@@ -11,3 +11,18 @@ it('has an operation for each handler, also where patterns differ in one sign on
     'receive_a_all_orders.paid',
   ])
 })
+
+it('has references that lead to a part of the document, where a schema refers to itself', () => {
+  const kids = { type: 'array', items: { $ref: '#' } }
+  const node = { type: 'object', properties: { name: { $ref: '#/$defs/name' }, kids } }
+  const schema = { ...node, $defs: { name: { type: 'string' } } }
+  const publishers = [{ service: 'a', version: 1, description: null, schema, at: new Date(0) }]
+  const line = { type: 'tree.node.added', publishers, subscribers: [], lastAt: null, isUnrouted: false }
+  const document = asyncapiOf([line], 'shop')
+  const found = [...JSON.stringify(document).matchAll(/"\$ref":"#\/([^"]*)"/g)].map(([, path = '']) =>
+    path.split('/').reduce<unknown>((part, name) => (part as Record<string, unknown> | undefined)?.[name], document),
+  )
+  expect(found).toHaveLength(4)
+  expect(found).not.toContain(undefined)
+  expect(found).toContainEqual({ type: 'string' })
+})
