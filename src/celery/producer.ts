@@ -8,6 +8,7 @@ import { type Log, silent } from '../core/log.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Carrier } from './carrier.ts'
 import { isRedis, openCarrier } from './connect.ts'
+import { isRecord } from './json.ts'
 import { resultValue } from './result.ts'
 import { redisResults, type Results, rpcResults } from './results.ts'
 import { readSignature, type Signature } from './signature.ts'
@@ -174,6 +175,7 @@ class CeleryProducer implements Producer {
   }
 
   async chain(tasks: readonly Signature[], options: Omit<DelayOptions, 'kwargs'> = {}): Promise<SentTask> {
+    checkSignatures('a chain', tasks)
     const [first, ...rest] = tasks
     if (first === undefined) throw new UsageError('SLUICE_BAD_OPTION', 'a chain has at least one task')
     checkNames(options)
@@ -193,6 +195,7 @@ class CeleryProducer implements Producer {
     then: Signature,
     options: Omit<DelayOptions, 'id' | 'kwargs' | 'ignoreResult'> = {},
   ): Promise<SentTask> {
+    checkSignatures('a chord', [tasks, then].flat())
     if (tasks.length === 0) throw new UsageError('SLUICE_BAD_OPTION', 'a chord has at least one task before the last')
     const results = this.#results
     if (results?.countChord === undefined) {
@@ -222,6 +225,7 @@ class CeleryProducer implements Producer {
     options: DelayOptions,
     of: Pick<TaskMessage, 'groupId'> & Partial<Pick<TaskMessage, 'chord'>>,
   ): { message: TaskMessage; own: Sending }[] {
+    checkSignatures('a group', tasks)
     checkNames(options)
     if ('id' in options)
       throw new UsageError('SLUICE_BAD_OPTION', 'the tasks of a group have ids of their own: leave out id')
@@ -359,12 +363,20 @@ function checkNames(options: DelayOptions): void {
   checkFields('SLUICE_BAD_OPTION', 'the options of a task', options, optionNames)
 }
 
+/** Plain JavaScript may give one task, or a list inside of a list, as Celery's programs do. */
+function checkSignatures(what: string, found: unknown): void {
+  if (Array.isArray(found) && found.every((one) => isRecord(one) && isRecord(one['options']))) return
+  throw new UsageError('SLUICE_BAD_OPTION', `${what} takes a flat list of tasks, each made by signature(…)`)
+}
+
 function checkOptions(task: string, args: readonly unknown[], options: DelayOptions): void {
   const bad = (why: string) => new UsageError('SLUICE_BAD_OPTION', `"${task}": ${why}`)
   if (typeof task !== 'string' || task === '')
     throw new UsageError('SLUICE_BAD_OPTION', 'a task has no name: give the one that Celery knows')
   if (!Array.isArray(args)) throw bad("its arguments are a list: delay('add', [1, 2]); `kwargs` is an option")
-  const { priority = 0, hardLimitS, softLimitS, countdown, eta } = options
+  const { priority = 0, hardLimitS, softLimitS, countdown, eta, link = [], linkError = [] } = options
+  checkSignatures(`link of "${task}"`, link)
+  checkSignatures(`linkError of "${task}"`, linkError)
   if (!Number.isInteger(priority) || priority < 0 || priority > 255)
     throw bad(`priority is a whole number from 0 to 255, not ${priority}`)
   for (const [name, value] of Object.entries({ hardLimitS, softLimitS }))

@@ -21,6 +21,15 @@ it('sends all members of a group by their options, or none if one of them is ref
   for (const odd of [{ eta: new Date(Number.NaN) }, { expires: new Date(Number.NaN) }, { countdown: 1e15 }])
     await expect(producer.delay('second', [], odd)).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
   expect(() => signature('second', [], { queue: 'mine' } as object)).toThrow('here it is { options: { queue:')
+  const one = signature('second')
+  for (const misuse of [
+    () => producer.delay('second', [], { linkError: one as never }),
+    () => producer.delay('second', [], { link: ['first'] as never }),
+    () => producer.chain([[one], one] as never),
+    () => producer.group(one as never),
+    () => producer.group([signature('second', [], { options: { link: one } }), { task: 'second' } as never]),
+  ])
+    await expect(misuse()).rejects.toMatchObject({ message: expect.stringContaining('takes a flat list of tasks') })
   const options = { routing_key: 'mine', queue: 'nowhere', reply_to: 'theirs', shadow: 'named' }
   await producer.group([signature('second', [], { options })])
   const got: WireMessage[] = []
