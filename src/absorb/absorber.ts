@@ -264,7 +264,7 @@ export class Absorber {
     const result = revokedResult(message.id, why)
     await this.#results.finish(call, result)
     this.#presence.events.sendReceived(message)
-    this.#presence.events.sendEnd(result, { startedMs: null, endedMs: null })
+    this.#presence.events.sendEnd(result, { task: message.task, startedMs: null, endedMs: null })
   }
 
   /** Records that the producer has its result. */

@@ -41,6 +41,7 @@ export class Presence {
       name,
       time,
       names: [...tasks.keys()],
+      totals: events.totals,
       limitsOf: (task) => tasks.get(task)?.limits.map((limit) => limit.name),
       more: { ...events.answers, ...inspection({ ...options, name, events }) },
     })

@@ -20,6 +20,8 @@ export interface RemoteControlOptions {
   limitsOf(task: string): readonly string[] | undefined
   /** Calls off these tasks, unless they run; with `isTerminated` those that run, too. */
   revoke(ids: readonly string[], isTerminated: boolean): Promise<void>
+  /** How many calls it has reported, by task. */
+  totals: Readonly<Record<string, number>>
   /** Answers to further requests. */
   more: Answers
 }
@@ -52,7 +54,7 @@ export class RemoteControl {
   readonly #answers: Answers
 
   constructor(options: RemoteControlOptions) {
-    const { names, queues, slots, time, more } = options
+    const { names, queues, slots, time, totals, more } = options
     this.#options = options
     const refused = Object.entries(refusals).map(([method, error]) => [method, () => ({ error })] as const)
     this.#answers = {
@@ -66,7 +68,7 @@ export class RemoteControl {
         pid: process.pid,
         clock: String(time.nextTime()),
         pool: { 'max-concurrency': slots },
-        total: {},
+        total: totals,
       }),
       revoke: ({ task_id: ids, terminate }) => this.#revoke(ids, terminate === true),
       terminate: ({ task_id: ids }) => this.#revoke(ids, true),

@@ -240,7 +240,7 @@ export class Reporter {
     if (change.state === 'started') return tracksStarted ? results.send(result, call) : undefined
     if (change.state === 'retry') await results.send(result, call)
     else await results.finish(call, result)
-    events.sendEnd(result, { startedMs, endedMs })
+    events.sendEnd(result, { task: call.task, startedMs, endedMs })
   }
 
   async #prune(): Promise<void> {

@@ -35,7 +35,8 @@ export class WorkerEvents {
   #stop: AbortController | undefined
   #waiting: Fresh[] = []
   #isFailing = false
-  #processed = 0
+  /** How many calls this process has reported, by task. */
+  readonly totals: Record<string, number> = {}
   /** Its answers to requests that switch events on and off. */
   readonly answers: Answers = {
     enable_events: () => ({ ok: this.start() ? 'task events enabled' : 'task events already enabled' }),
@@ -102,14 +103,13 @@ export class WorkerEvents {
     this.#sendTaskEvent('task-started', { uuid }, atMs)
   }
 
-  /** A call was reported. @param how the wall times in ms between which its last attempt ran, and whether it was stopped by hand */
+  /** A call was reported. @param how its task, and the wall times in ms between which its last attempt ran */
   sendEnd(
     { id: uuid, state, value, traceback }: TaskResult,
-    how: { startedMs: number | null; endedMs: number | null },
+    { task, startedMs, endedMs }: { task: string; startedMs: number | null; endedMs: number | null },
   ): void {
-    if (state !== 'RETRY') this.#processed++
+    if (state !== 'RETRY') this.totals[task] = (this.totals[task] ?? 0) + 1
     if (!this.isOn) return
-    const { startedMs, endedMs } = how
     const atMs = endedMs ?? undefined
     const exception = `${typeOf(value)}(${reprOf(argsOf(value)).slice(1, -1)})`
     const failed = { uuid, exception, traceback: traceback ?? null }
@@ -137,7 +137,7 @@ export class WorkerEvents {
     const fields = {
       freq: beatMs / 1_000,
       active: active(),
-      processed: this.#processed,
+      processed: Object.values(this.totals).reduce((sum, n) => sum + n, 0),
       loadavg: loadavg(),
       ...software,
     }

@@ -169,10 +169,10 @@ export class Ends {
     })
   }
 
-  #sendEvent({ begunMs }: Pick<Entry, 'begunMs'>, result: TaskResult): void {
+  #sendEvent({ call, begunMs }: Pick<Entry, 'call' | 'begunMs'>, result: TaskResult): void {
     const { presence, clock } = this.#options
     const endedMs = begunMs === undefined ? null : clock.wallMs()
-    presence.events.sendEnd(result, { startedMs: begunMs ?? null, endedMs })
+    presence.events.sendEnd(result, { task: call.task, startedMs: begunMs ?? null, endedMs })
   }
 
   /**

@@ -80,6 +80,8 @@ describe.each(['RabbitMQ', 'Redis'])('over %s', (kind) => {
     await until(async () => Object.values((await seen()).alive).includes(true), 'the worker is alive')
     await until(async () => (await seen()).events.some(({ type }) => type === 'worker-heartbeat'), 'it beats')
     expect((await seen(quiet)).events).toEqual([])
+    const stats = await one<{ total: object }[]>('stats')
+    expect(stats).toMatchObject([{ total: { add: 2, fail: 1, second: 1, hold: 1 } }])
     await worker.stop()
     await until(async () => (await seen()).events.some(({ type }) => type === 'worker-offline'), 'it said good-bye')
     expect(calls).toContainEqual([1, 2])
