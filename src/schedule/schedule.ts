@@ -10,7 +10,7 @@ import { bad, instants, newest, type Timing, timingOf, type When } from './timin
 export interface ScheduleOptions<Input> extends Pick<SendOptions<NoInfer<Input>>, 'priority' | 'queue' | 'tags'> {
   task: Task<Input>
   /** The input of each job, or a function that makes it from the job's instant. Checked when a worker starts, too. */
-  input: NoInfer<Input> | ((at: Date) => NoInfer<Input>)
+  input: NoInfer<Input | ((at: Date) => Input)> // one NoInfer: TypeScript 5.4 accepts no object in a union of two
   /**
    * Five fields (minute, hour, day, month, weekday), or six with seconds first; also `@daily` and the like. When day and
    * weekday are both given, a day that matches either is enough. On days when clocks change, a named hour comes once; if
