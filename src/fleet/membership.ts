@@ -144,11 +144,19 @@ export class Membership {
   async runRound(isLeaving: boolean): Promise<RoundResult> {
     if (isLeaving && this.#entering === undefined) return { isTurn: true, mayRest: false, claims: [] }
     const { worker } = await this.registerClaimer()
-    type Answer = EpochCheck & { alive: boolean; turn: boolean; rest: boolean; orphans: string[] }
+    type Answer = EpochCheck & {
+      alive: boolean
+      turn: boolean
+      rest: boolean
+      orphans: string[]
+      stints: string[] | null
+    }
     const send = (known: readonly unknown[]) =>
       this.#store.call<Answer>('run_worker_round', [worker, this.#isLeading, this.#roundUs, ...known])
     const answer = await this.#epoch.checkBy(send)
-    const { alive = false, turn = true, rest = false, orphans = [] } = answer ?? {}
+    const { alive = false, turn = true, rest = false, orphans = [], stints } = answer ?? {}
+    // Another dispatcher may have ended them while this one was silent: then they are recorded again.
+    if (stints && worker === this.#worker) this.#stints = new Set(stints)
     this.#roundUs = answer?.now_us ?? null
     this.#isLeading = turn
     this.#isNew = false

@@ -12,9 +12,10 @@
 -- the store late, or its answer was lost; the worker adopts its jobs (`engine.adopt_claim`). Those that were older than
 -- 20 s at the last round are read at each 30th beat only, once in one or two minutes: while an old snapshot is open,
 -- the rows of all ended claims are still there.
+-- stints: its stints. Another dispatcher may have ended them while this one was silent.
 create or replace function engine.run_worker_round(
   p_worker bigint, p_led boolean, p_round bigint, p_least bigint, p_n bigint, p_lsn pg_lsn,
-  out alive boolean, out turn boolean, out rest boolean, out orphans uuid[],
+  out alive boolean, out turn boolean, out rest boolean, out orphans uuid[], out stints text[],
   out now_us bigint, out ahead_us bigint, out watched boolean, out n bigint, out lsn pg_lsn, out restored boolean,
   out raised_us bigint, out renewal boolean)
 language plpgsql set enable_seqscan = off set jit = off as $$
@@ -24,7 +25,8 @@ declare
 begin
   select l.* into now_us, ahead_us, watched, n, lsn, restored, raised_us, renewal
   from engine.check_epoch(p_least, p_n, p_lsn) l;
-  update sluice.worker w set beat = w.beat + 1 where w.id = p_worker returning w.beat into v_beat;
+  update sluice.worker w set beat = w.beat + 1 where w.id = p_worker
+  returning w.beat, w.stints into v_beat, stints;
   alive := found;
   -- A little more than a beat; for the worker that leads, a little less.
   turn := not exists (select 1 from sluice.doubt d where d.worker = p_worker

@@ -80,3 +80,32 @@ it('lets nothing go back of a dispatcher that has claimed more since it was sile
   await member.left('silent', [], claims)
   expect(await inHand()).toBe(0)
 })
+
+it('records its stint again that another dispatcher has ended while it was silent', async (context) => {
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  context.onTestFinished(() => sluice.close())
+  const { db } = sluice
+  const store = storeOn(db)
+  const own: Member = {
+    queues: undefined,
+    tasks: ['quiet'],
+    homes: ['default'],
+    once: [false],
+    onFailed: [null],
+    currently: [null],
+    slots: 1,
+    hasStints: () => true,
+    version: '',
+    labels: {},
+  }
+  const [silent, heir] = [0, 1].map(() => new Membership(store, own, new StoreEpoch(store, new StoreClock())))
+  const { worker } = await silent!.registerClaimer(['queue'])
+  const stints = async () =>
+    (await db.query<{ stints: string[] }>('select stints from sluice.worker where id = $1', [worker]))[0]?.stints
+  await heir!.left('queue', [], [])
+  expect(await stints()).toEqual([])
+  // It lives, and goes on.
+  await silent!.runRound(false)
+  await silent!.registerClaimer(['queue'])
+  expect(await stints()).toEqual(['queue'])
+})
