@@ -5,7 +5,7 @@ import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
 import { type Failure, fail, limit, rateLimited, retryIn, snooze, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
-import { claim, enter, mainEngines } from '../claim/engine.ts'
+import { claim, enter, finish, mainEngines } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { rescue } from '../fleet/engine.ts'
 import { unitsUsed } from '../limits/engine.ts'
@@ -170,6 +170,20 @@ describe.each(mainEngines)('$name', (engine) => {
     const [first, second] = await Promise.all(ids.map((id) => t.waitFor(id)))
     expect(first).toMatchObject({ state: 'failed', reason: 'doubtful', ambiguous: true, crashes: 1 })
     expect(second).toMatchObject({ state: 'done', attempt: 1, ambiguous: false })
+  })
+
+  test('a job in mode at-most-once is not retried when it was stopped by a dispatcher that does not know its mode', async () => {
+    const { db } = t.sluice
+    const id = await once.send({})
+    const worker = await enter(db)
+    const { jobs } = await claim(db, worker, ['once'], 1)
+    await finish(
+      db,
+      jobs.map((job) => ({ job, outcome: 'interrupt', reason: 'crashed', error: '{"message":"lost"}' })),
+    )
+    await t.drain()
+    expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'doubtful', attempt: 1, ambiguous: true })
+    await rescue(db, worker, 'shutdown')
   })
 
   test('a job that cannot begin within its maxWait fails, and uses no units', async () => {

@@ -19,7 +19,7 @@
 -- - readmit: as unused, and the job waits in another lane from now on (`engine.readmit_jobs`).
 -- - discard: as unused, and the job is cancelled.
 -- - interrupt: it was stopped in the middle; the job is tried again, and is in doubt. With a reason its process was
--- lost.
+-- lost. A job that may run only once has failed instead: a dispatcher that lacks its task does not know that.
 -- p_began_us: how long after its claim each attempt began, in microseconds.
 -- p_reports: what each attempt leaves for the record, as in `engine.append_attempt`. Null for all: none of them leaves
 -- anything.
@@ -44,11 +44,9 @@ begin
   -- Jobs that more than one statement changes are locked first, in one order.
   if not 'done' = all (p_outcomes) or cardinality(engine.lock_definitions()) > 0 then
     perform engine.release_attempts(
-      p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o),
-      array(select u.outcome in ('unused', 'denied', 'readmit', 'discard')
-            from unnest(p_outcomes) with ordinality u (outcome, o) order by o),
-      array(select case when u.outcome = 'denied' then u.reason end
-            from unnest(p_outcomes, p_reasons) with ordinality u (outcome, reason, o) order by o));
+      array_agg(u.id), array_agg(p_claims[u.ix]), array_agg(u.outcome in ('unused', 'denied', 'readmit', 'discard')),
+      array_agg(case when u.outcome = 'denied' then u.reason end))
+    from unnest(p_ids, p_claim_ix, p_outcomes, p_reasons) u (id, ix, outcome, reason);
   end if;
   if p_places is not null then
     v_moved := engine.readmit_jobs(
@@ -59,10 +57,13 @@ begin
     if cardinality(v_done) = cardinality(p_ids) then return '{}'; end if;
   end if;
   with item as (
-    select u.*, p_claims[u.ix] as claim, outcome = any (v_home) and coalesce(delay_us, 0) = 0 as is_back
+    select u.*, p_claims[u.ix] as claim, kind = any (v_home) and coalesce(delay_us, 0) = 0 as is_back,
+      case when o.is_over then 'failed' else kind end as outcome,
+      case when o.is_over then 'doubtful' else cause end as reason
     from unnest(p_ids, p_claim_ix, p_outcomes, p_began_us, p_reasons, p_errors, p_delays_us, p_reports)
-      u (id, ix, outcome, began_us, reason, error, delay_us, report)
-    where u.outcome <> 'done'
+      u (id, ix, kind, began_us, cause, error, delay_us, report)
+    cross join lateral (select kind = 'interrupt' and exists (
+      select from sluice.job j where j.id = u.id and engine.is_at_most_once(j)) as is_over) o where kind <> 'done'
   ), ended as (
     delete from sluice.job j using item i
     where j.id = i.id and j.claim = i.claim and i.outcome in ('failed', 'discard')
@@ -90,8 +91,7 @@ begin
   select (select array_agg(id) from (select id from ended union all select id from again) s),
          (select array_agg(id) from again where is_back),
          array_agg(id) filter (where outcome = 'failed' and falls),
-         array_agg(ending) filter (where outcome = 'discard'),
-         array_agg(ending) filter (where outcome = 'failed')
+         array_agg(ending) filter (where outcome = 'discard'), array_agg(ending) filter (where outcome = 'failed')
   into v_ended, v_back, v_fallen, v_discarded, v_failed from ended;
   perform engine.append_history('done', v_discarded), engine.append_history('failed', v_failed);
   if v_fallen is not null then perform engine.send_failure_jobs(v_fallen); end if;
