@@ -163,11 +163,14 @@ export class Bulk {
     })
   }
 
-  /** Cancels an unfinished job. @throws StoreError SLUICE_STORE_UNREACHABLE: also if another transaction has locked it */
-  async cancelId(id: string, reason: string): Promise<boolean> {
+  /**
+   * Cancels an unfinished job, if it is in one of these states; default: in any. @throws StoreError
+   * SLUICE_STORE_UNREACHABLE: also if another transaction has locked it
+   */
+  async cancelId(id: string, reason: string, states: readonly State[] = unfinished): Promise<boolean> {
     checkReason(reason)
     const text = 'the job was not cancelled, because another transaction has locked it: end that one, or try again'
-    const cancelling = this.#sql.call<{ cancel_job: boolean }>('cancel_job', [id, reason])
+    const cancelling = this.#sql.call<{ cancel_job: boolean }>('cancel_job', [id, reason, states])
     const [row] = await cancelling.catch((error: unknown) => {
       throw codeOf(error) === '55P03' ? new StoreError('SLUICE_STORE_UNREACHABLE', text, { cause: error }) : error
     })
@@ -189,7 +192,7 @@ export class Bulk {
         let done = gone.size
         for (const id of ids.filter((each) => !gone.has(each))) {
           const isDone = inHand.some((state) => states.includes(state))
-            ? await this.cancelId(id, reason).catch((error: unknown) => {
+            ? await this.cancelId(id, reason, states).catch((error: unknown) => {
                 if (codeOf((error as Error).cause) !== '55P03') throw error
                 locked = error as StoreError
               })

@@ -2,7 +2,9 @@
 -- granted ahead of time is called back; it may begin before its worker is notified, so it is in doubt, too. Returns
 -- false when there is no such unfinished job. It waits at most three seconds for a lock: while it waits, it holds off
 -- new definitions, and they the ends of attempts.
-create or replace function engine.cancel_job(p_id uuid, p_reason text) returns boolean language plpgsql
+-- p_states: cancel it only in one of these states; null: in any
+create or replace function engine.cancel_job(p_id uuid, p_reason text, p_states text[] default null)
+  returns boolean language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '3s' as $$
 declare
   v_now timestamptz := sluice.now();
@@ -12,6 +14,7 @@ declare
 begin
   perform engine.lock_definitions();
   select * into v_job from sluice.job where id = p_id for update;
+  if engine.state_of_job(v_job) <> all (p_states) then return false; end if;
   perform engine.release_attempts(array[p_id], array[v_job.claim], '{f}');
   if engine.is_granted_ahead(v_job) then
     update sluice.job set dispatched_at = least(dispatched_at, v_now) where id = p_id;  -- no later than its end

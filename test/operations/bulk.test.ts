@@ -21,7 +21,9 @@ import { forAllInTime } from '../for-all.ts'
 import { numbered } from '../rows.ts'
 import { until } from '../until.ts'
 import { unitsUsed } from '../limits/engine.ts'
-import { reprioritise } from './engine.ts'
+import { Bulk } from '../../src/operations/bulk.ts'
+import { sqlOn } from '../../src/db/store.ts'
+import { operationCalls, reprioritise } from './engine.ts'
 import { jobsLeft } from '../store/engine.ts'
 
 const quiet = quietTask('quiet')
@@ -176,6 +178,18 @@ for (const engine of mainEngines) {
       expect(await jobs.get(old)).toMatchObject({ state: 'cancelled' })
       expect(await jobs.get(late)).toMatchObject({ state: 'scheduled', reason: 'delay' })
       await expect(jobs.asOfNow({ until: 'soon' as never })).rejects.toMatchObject({ code: 'SLUICE_BAD_DURATION' })
+    })
+
+    it('are cancelled in the states of the filter, not in those to which they have gone back meanwhile', async () => {
+      const id = await at.sluice.send(quiet, {})
+      const [job] = await claimAll(at.db, at.worker, ['quiet'], 1)
+      const sql = sqlOn(at.db)
+      const call: typeof sql.call = async (name, args) => {
+        if (name === operationCalls.cancel) await finish(at.db, [{ job: job!, outcome: 'return' }])
+        return sql.call(name, args)
+      }
+      expect(await new Bulk({ ...sql, call }).cancel({ task: 'quiet', state: 'running' }, 'test', {})).toBe(0)
+      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'waiting' })
     })
 
     it('are cancelled in portions, with progress reports, and a stop between portions', async () => {

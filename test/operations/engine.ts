@@ -1,6 +1,10 @@
 /** What operators do to a few waiting jobs. Only this file names the SQL functions of operations. */
 import type { Queryable } from '../../src/db/db.ts'
 import { sqlOn } from '../../src/db/store.ts'
+import type { FunctionName } from '../../src/generated/sql.ts'
+
+/** The statements of operations, as `Sql.call` names them: what a test counts, delays or loses. */
+export const operationCalls = { cancel: 'cancel_job' } satisfies Record<string, FunctionName>
 
 const waits = ['waiting', 'scheduled']
 
