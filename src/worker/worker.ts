@@ -172,7 +172,8 @@ export class Worker {
     this.#unwatch = this.#options.peer?.onChange(() => this.#dispatcher.wake())
     await this.#timetable.define()
     await this.#prepare()
-    this.#dispatcher.start()
+    // It would claim once more: the dispatcher of a worker that stops meanwhile is stopped after its start.
+    if (!this.#stop.signal.aborted) this.#dispatcher.start()
     this.#timetable.start(this.#stop.signal)
     await this.#options.companion?.start()
   }

@@ -3,7 +3,12 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { z } from 'zod'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { watch } from '../../src/core/probe.ts'
+import { storeOn } from '../../src/db/store.ts'
+import { RetentionSettings } from '../../src/fleet/retention.ts'
 import { Sluice, task } from '../../src/index.ts'
+import { Rulebook } from '../../src/tasks/rule.ts'
+import type { AnyTask } from '../../src/tasks/task.ts'
+import { Worker } from '../../src/worker/worker.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { claim, count, workerIds } from '../claim/engine.ts'
 import { startProxy } from '../servers/proxy.ts'
@@ -82,6 +87,46 @@ test.each(['work', 'dispatchOnce'] as const)(
     await watcher.close()
   },
 )
+
+test('a worker that is stopped while it starts claims nothing any more', async () => {
+  const sluice = await Sluice.open({ store: url })
+  const store = storeOn(sluice.db, { clock: systemClock })
+  const nothing = async () => {}
+  // The time in which it connects to a broker, for example.
+  const start = async () => {
+    for (let n = 0; n < 10; n++) await sluice.db.query('select')
+  }
+  const worker = new Worker({
+    store,
+    tasks: [quiet as unknown as AnyTask],
+    schedules: [],
+    queues: undefined,
+    concurrency: 1,
+    rate: undefined,
+    graceMs: 0,
+    rulebook: new Rulebook(),
+    version: '0',
+    labels: {},
+    allowPrivate: [],
+    beatUrl: undefined,
+    retention: new RetentionSettings(store, {}),
+    peer: undefined,
+    companion: { start, stop: nothing, abort: nothing },
+    renew: nothing,
+    ended() {},
+  })
+  let claims = 0
+  let stopping: Promise<void> | undefined
+  watch((point) => {
+    if (point !== 'claim.sent') return
+    claims++
+    stopping ??= later(worker.stop())
+  })
+  await worker.start()
+  await stopping
+  expect(claims).toBe(1)
+  await sluice.close()
+})
 
 test('a start that fails leaves nothing behind', async () => {
   const sluice = await Sluice.open({ store: url })
