@@ -13,10 +13,10 @@ begin
   delete from sluice.taker where ctid = any (array(
     select ctid from sluice.taker
       where alive_until < v_now - 60000000 order by alive_until limit 1000 for update skip locked));
-  if not exists (select 1 from sluice.holder where alive_until <= v_now) then return false; end if;
+  if p_cap is null or not exists (select 1 from sluice.holder where alive_until <= v_now) then return false; end if;
   v_bucket := (select l.bucket
     from sluice.lease l
-      join sluice.holder h on h.id = l.holder where h.alive_until <= v_now and p_cap is not null limit 1);
+      join sluice.holder h on h.id = l.holder where h.alive_until <= v_now limit 1);
   if v_bucket is null then
     delete from sluice.holder h
       where h.alive_until < v_now - 60000000 and not exists (select 1 from sluice.lease l where l.holder = h.id);
