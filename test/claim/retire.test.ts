@@ -64,6 +64,17 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     expect(await at.sluice.prune()).toMatchObject({ buckets: 0, ledger: 0 })
   })
 
+  it('a bucket whose data fail is parked, and keeps no other from being deleted', async () => {
+    for (const tenant of ['bad', 'good']) await done(at.db, await run(perPlace, tenant))
+    await collect()
+    await age(8)
+    await deleteLedger(at.db, weekUs)
+    await at.db.query(`update sluice.ledger set debt = '{-9223372036854775808}'
+      where bucket = ${hash64('retire.place:bad')}`)
+    expect([await retire(), await retire(), await buckets()]).toEqual([0, 1, 1])
+    expect(await at.sluice.parked()).toMatchObject([{ kind: 'limit', name: 'retire.place:bad' }])
+  })
+
   it('a bucket stays while a lane has it, while a job of it runs or is on hold, and for as long as a rule looks back', async () => {
     const [running] = await run(perRate, 'running')
     const [counted] = await run(perPlace, 'running')

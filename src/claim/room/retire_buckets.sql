@@ -26,8 +26,15 @@ begin
     return; end if;
   select array_agg(b.id), case when count(*) = v_portion then max(b.id) end into v_ids, more
   from (select id from sluice.bucket where id > p_after order by id limit v_portion) b;
-  select array_agg(b.bucket), array_agg(b.at), array_agg(b.n) into v_ids, v_ats, v_ns
-  from engine.find_unused_buckets(v_ids, v_now, v_now - p_keep_us) b;
+  begin
+    select array_agg(b.bucket), array_agg(b.at), array_agg(b.n) into v_ids, v_ats, v_ns
+    from engine.find_unused_buckets(v_ids, v_now, v_now - p_keep_us) b;
+  exception when data_exception or integrity_constraint_violation or assert_failure then
+    -- A bucket that nobody uses is found nowhere else. The next look retires the others of this portion.
+    if engine.park_buckets(array(select b.name || coalesce(':' || nullif(b.key, ''), '')
+      from sluice.bucket b where b.id = any (v_ids))) = '{}' then raise; end if;
+    return;
+  end;
   if v_ids is null then return; end if;
   begin
     set local lock_timeout = '200ms';
