@@ -220,7 +220,8 @@ export class LeaseHolder {
   /** Gives back places whose reply was lost: the store would keep them as long as this process is alive. */
   async #giveBackStrays(grants: readonly string[]): Promise<void> {
     if (grants.length === 0) return
-    await this.#store.call('end_takes', [grants, grants.map(() => null), grants.map(() => 0)])
+    const params = [grants, grants.map(() => null), grants.map(() => 0)]
+    await repeatAfterParking(this.#store, undefined, () => this.#store.call('end_takes', params))
   }
 
   /** Sends all grants that have ended to the store, in one statement. */

@@ -136,6 +136,17 @@ describe.each(mainEngines)('waiting takes on $name', (engine) => {
     await (await one.take()).release()
   })
 
+  it('give back places that the process does not know even if the data of one bucket cannot be computed with', async () => {
+    const [bad, good] = [await one.take(), await two.take()]
+    for (const { id } of [bad, good]) await addPlace(sluice.db, id)
+    await sluice.db.query(`update sluice.ledger set n = ${bigintMax} where ctid = (
+      select ctid from sluice.ledger where bucket = sluice.hash64('one') order by at desc, n desc limit 1)`)
+    await until(async () => (await placesTaken(sluice.db)) === 2, 'both are given back')
+    await sluice.db.query(`update sluice.ledger set n = 2000 where n = ${bigintMax}`)
+    expect(await sluice.release('one')).toBe(true)
+    await Promise.all([bad.release(), good.release()])
+  })
+
   it('end by close, which gives places back', async () => {
     if (engine.name === 'PGlite') return
     const other = await Sluice.open({ store: sluice.url ?? '' })

@@ -63,10 +63,14 @@ export async function parkUnreadable(store: Store, bucket: string, key: string):
 }
 
 /**
- * Runs a write about these buckets (a settlement, a vendor's pause). If it fails on their data, the buckets are parked
- * and it runs once more: a parked bucket keeps what is written until its release.
+ * Runs a write about these buckets (a settlement, a vendor's pause; undefined: as for `parkBuckets`). If it fails on their
+ * data, the buckets are parked and it runs once more: a parked bucket keeps what is written until its release.
  */
-export async function repeatAfterParking<T>(sql: Sql, buckets: readonly string[], act: () => Promise<T>): Promise<T> {
+export async function repeatAfterParking<T>(
+  sql: Sql,
+  buckets: readonly string[] | undefined,
+  act: () => Promise<T>,
+): Promise<T> {
   try {
     return await act()
   } catch (error) {
