@@ -26,8 +26,8 @@ const stumbleMs = 5_000
 const awayMs = 1_000
 /** How long making the job of an instant may take. */
 const makeMs = 10_000
-/** Schedules that are defined at one time. A program may have one for each tenant, and statements wait for a connection for seconds only. */
-const definedAtOnce = 20
+/** Schedules that are defined, or fired, at one time. A program may have one for each tenant, and statements wait for a connection for seconds only. */
+const schedulesAtOnce = 20
 /** Each process wakes up to this much after the instant, at random, so that mostly one of them fires and the rest find it done. */
 const spreadMs = 30
 
@@ -56,12 +56,19 @@ export class ScheduleRunner {
    */
   async define(): Promise<void> {
     if (this.#isDefined) return
-    const left = [...this.#schedules]
-    const defineNext = async () => {
-      for (let next = left.shift(); next !== undefined; next = left.shift()) await this.#define(next, true)
-    }
-    await Promise.all(Array.from({ length: definedAtOnce }, defineNext))
+    await this.#forEach((schedule) => this.#define(schedule, true))
     this.#isDefined = true
+  }
+
+  /** Does something with each schedule, some at one time. After an error it rejects when nothing is under way any more. */
+  async #forEach(act: (schedule: Schedule) => Promise<void>): Promise<void> {
+    const left = [...this.#schedules]
+    const actOnNext = async () => {
+      for (let next = left.shift(); next !== undefined; next = left.shift()) await act(next)
+    }
+    const ends = Array.from({ length: schedulesAtOnce }, actOnNext)
+    await Promise.allSettled(ends)
+    await Promise.all(ends)
   }
 
   /** Fires due schedules until `signal` is aborted. */
@@ -80,12 +87,13 @@ export class ScheduleRunner {
     const names = this.#schedules.map(({ name }) => name)
     const { nowMs, stored } = await readStored(this.#options.store, names)
     let waitMs = lookMs
-    for (const schedule of this.#schedules) {
+    await this.#forEach(async (schedule) => {
       const entry = stored.get(schedule.name)
-      if (entry === undefined || entry.paused) continue
+      if (entry === undefined || entry.paused) return
       const stumbled = (this.#stumbled.get(schedule.name)?.untilMs ?? 0) - this.#options.store.clock.monotonicMs()
-      waitMs = Math.min(waitMs, stumbled > 0 ? stumbled : await this.#look(schedule, entry, nowMs))
-    }
+      const ownMs = stumbled > 0 ? stumbled : await this.#look(schedule, entry, nowMs)
+      waitMs = Math.min(waitMs, ownMs)
+    })
     return waitMs
   }
 

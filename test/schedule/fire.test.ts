@@ -1,14 +1,16 @@
 /** Schedules in the store, with a clock that the test controls: each instant once, whatever happens around it. */
-import { beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
+import { watch } from '../../src/core/probe.ts'
 import type { Db } from '../../src/db/db.ts'
 import { type Schedule, scheduledFor } from '../../src/schedule/schedule.ts'
 import { ScheduleRunner } from '../../src/schedule/schedule-runner.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { emptied, engines, ownClock } from '../claim/engine.ts'
+import { until } from '../until.ts'
 import { minutely } from './stage.ts'
 import { scheduleCalls } from './engine.ts'
 
@@ -89,6 +91,20 @@ describe.each(engines)('on $name', (engine) => {
     expect((await sent()).toSorted((a, b) => a - b)).toEqual([1, 1, 2, 2, 3, 3])
     // The others found the instant done; none of them violated the key of the records.
     expect(told).toEqual([])
+  })
+
+  test('schedules that are due at one instant do not wait for each other', async () => {
+    const mine = await process([minutely({}, 'first'), minutely({}, 'second')])
+    let begun = 0
+    watch(async (point) => {
+      if (point !== 'schedule.fire') return
+      begun++
+      await until(() => begun === 2, 'both fire')
+    })
+    onTestFinished(() => watch(undefined))
+    await at(1)
+    await mine.fire()
+    expect([await sent(), told]).toEqual([[1, 1], []])
   })
 
   test('a lost reply makes no second job', async () => {
