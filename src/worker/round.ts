@@ -65,10 +65,12 @@ export function createRound(rounds: Rounds): () => Promise<void> {
 
 /** Does one round; resolves to whether the next one may be left out. */
 async function round(rounds: Rounds): Promise<boolean> {
-  const { member, maintenance, alarms, heartbeat, stop, lost, freed, publish } = rounds
+  const { hand, member, maintenance, alarms, heartbeat, stop, lost, freed, publish } = rounds
   const result = await member.runRound(stop.aborted)
   if (result.lost === undefined) heartbeat?.recordBeat()
   else lost(result.lost)
+  // Before all that may fail, or take long: the jobs of a worker that seems lost would run again.
+  for (const id of hand.lostClaimers()) await member.beatFor(id)
   if (result.isTurn && (await member.watch()).length > 0) freed()
   await dropCancelled(rounds)
   await adoptOrphans(rounds, result.claims)

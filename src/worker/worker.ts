@@ -361,7 +361,6 @@ export class Worker {
         await this.#member.recordLoad(this.stuck, this.slots)
         await this.#member.recordBegun()
         await this.#renewGates()
-        for (const id of this.#hand.lostClaimers()) await this.#member.beatFor(id)
         await rulebook.estimates?.write()
         await this.#here?.notes.write(store)
       },

@@ -8,6 +8,8 @@ import { task } from '../../src/tasks/task.ts'
 import { createRound } from '../../src/worker/round.ts'
 import { TaskSet } from '../../src/worker/task-set.ts'
 
+const idleHand = { size: 1, jobs: () => [], drop() {}, endTimedOut() {}, lostClaimers: (): string[] => [] }
+
 it('ends attempts of which nothing is reported while the store is away, too', async () => {
   let looks = 0
   const round = createRound({
@@ -23,7 +25,7 @@ it('takes nothing over whose end was given up: it was called', async () => {
   const taken: unknown[] = []
   const finisher = { hasGivenUp: true, has: () => false, endEmpty: async () => {} }
   const round = createRound({
-    hand: { size: 1, jobs: () => [], drop() {}, endTimedOut() {}, take: (jobs: unknown) => taken.push(jobs) },
+    hand: { ...idleHand, take: (jobs: unknown) => taken.push(jobs) },
     member: {
       runRound: async () => ({ isTurn: false, claims: ['unknown'], mayRest: false }),
       lostJobs: async () => [],
@@ -38,6 +40,21 @@ it('takes nothing over whose end was given up: it was called', async () => {
   finisher.hasGivenUp = false
   await round()
   expect(taken).toEqual([[{ id: 'job' }]])
+})
+
+it('keeps the workers whose jobs it inherited from being given up, whatever else of a round fails', async () => {
+  const beats: string[] = []
+  const round = createRound({
+    hand: { ...idleHand, lostClaimers: () => ['7'] },
+    member: {
+      runRound: async () => ({ isTurn: true, claims: [], mayRest: false }),
+      beatFor: async (worker: string) => void beats.push(worker),
+      watch: () => Promise.reject(new StoreError('SLUICE_STORE_UNREACHABLE', 'away')),
+    },
+    stop: new AbortController().signal,
+  } as never)
+  await expect(round()).rejects.toThrow('away')
+  expect(beats).toEqual(['7'])
 })
 
 it('leaves alone what it has inherited of a task that only the dispatcher before had', () => {
