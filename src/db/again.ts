@@ -21,7 +21,8 @@ export async function repeatUntilAnswered<T>(
       return await send(tries)
     } catch (error) {
       // At least one repetition, because noticing a half-open connection takes as long as `forMs`.
-      const isLost = error instanceof StoreError && (tries === 0 || clock.monotonicMs() < until)
+      const isLost =
+        error instanceof StoreError && error.code !== 'SLUICE_CLOSED' && (tries === 0 || clock.monotonicMs() < until)
       if (!isLost && !waits(error)) throw error
       await clock.sleep(retryPauseMs(tries, clock.random(), 50))
     }

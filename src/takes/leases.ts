@@ -1,6 +1,7 @@
 /** The leases of one Sluice: what the store's answers grant to takes. */
 import type { Clock, Moment } from '../core/clock.ts'
 import { closedError } from '../core/errors.ts'
+import { RecentMap } from '../core/recent.ts'
 import type { Margins } from '../claim/definitions/margins.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import type { Acquirer, StoreAnswer, GrantResult, PendingGrant } from './acquire.ts'
@@ -19,6 +20,8 @@ export interface LeasesOptions {
 }
 
 const neverUs = '9007199254740991'
+/** How many buckets on trial are remembered: the newest. */
+const bucketsMax = 10_000
 
 /** Returns how long a request may begin under a grant, in ms. */
 export const freshMs = ({ fresh_us }: StoreAnswer) => (fresh_us === null ? Infinity : Number(fresh_us) / 1_000)
@@ -27,7 +30,7 @@ export const freshMs = ({ fresh_us }: StoreAnswer) => (fresh_us === null ? Infin
 export class Leases {
   readonly #options: LeasesOptions
   /** For each bucket whose requests the vendor has refused, when the newest grant for a trial was requested. */
-  readonly #probes = new Map<string, Moment>()
+  readonly #probes = new RecentMap<string, Moment>(bucketsMax)
   readonly #held = new Set<TakenGrant>()
 
   constructor(options: LeasesOptions) {

@@ -1,9 +1,11 @@
 import { expect, it } from 'vitest'
-import { StoreClock, systemClock } from '../../src/core/clock.ts'
+import { readMoment, StoreClock, systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import type { Store } from '../../src/db/store.ts'
 import type { PeerLimiter } from '../../src/limits/peer.ts'
-import { Acquirer, type GrantLoop } from '../../src/takes/acquire.ts'
+import { Acquirer, type GrantLoop, type StoreAnswer } from '../../src/takes/acquire.ts'
+import { Leases } from '../../src/takes/leases.ts'
+import type { TakeRequest } from '../../src/takes/take-request.ts'
 import { chargeAgainCall } from '../limits/engine.ts'
 import { World } from '../outlet/simulated-world.ts'
 import { later } from '../until.ts'
@@ -54,4 +56,16 @@ it('a take whose time is over while the store is away goes on with the pauses of
   await world.runUntil(4_000)
   await expect(failing).rejects.toThrow('away')
   expect(requests).toBeLessThan(30)
+})
+
+it('trials of keys that do not come back are forgotten', () => {
+  const leases = new Leases({ clock: systemClock, holder: {}, margins: { measureWay() {} } } as never)
+  const probe = (n: number) => {
+    const want = { buckets: [`crm:${n}`], costs: [1], limits: [] } as unknown as TakeRequest
+    const answer = { granted: true, lost: false, life_us: null, fresh_us: null, probing: true, n: null, fromMs: 0 }
+    leases.read(want, { id: String(n), requestedAt: readMoment(systemClock) }, answer as unknown as StoreAnswer)
+  }
+  for (let n = 0; n < 20_000; n++) probe(n)
+  expect(leases.probeOf(['crm:0'])).toBe(undefined)
+  expect(leases.probeOf(['crm:19999'])).not.toBe(undefined)
 })
