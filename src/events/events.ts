@@ -37,6 +37,8 @@ export class Events extends Catalogue implements Emitter {
   /** Definitions that are still to be stored, and stored ones. */
   readonly #unstored = new Map<string, AnyEvent>()
   readonly #stored = new Set<AnyEvent>()
+  /** Ends when the definitions noted last are stored. */
+  #storing: Promise<void> | undefined
   #isSubscribed = false
   /** Handlers of this process, of all its workers; and those that it lacks, and has warned of. */
   readonly #own = new Set<string>()
@@ -64,7 +66,7 @@ export class Events extends Catalogue implements Emitter {
     const made = this.#row(event, payload, options)
     const row = isPromise(made) ? await made : made
     this.#note(event)
-    if (tx === undefined && this.#unstored.size > 0) await this.#storeDefinitions()
+    if (tx === undefined && this.#unstored.size > 0) await this.#beginStoring()
     if (key !== undefined) return this.#transport.once(row, key, tx)
     await (tx === undefined ? this.#transport.add(row) : this.#transport.write([row], tx))
     return row.id
@@ -77,7 +79,7 @@ export class Events extends Catalogue implements Emitter {
     const { tx } = options
     this.#context.enter(options)
     this.#note(event)
-    if (tx === undefined) await this.#storeDefinitions()
+    if (tx === undefined) await this.#beginStoring()
     return this.#transport.write(this.#rows(event, payloads, options), tx)
   }
 
@@ -168,8 +170,8 @@ export class Events extends Catalogue implements Emitter {
   }
 
   /** Resolves when what was emitted so far is durable, or has failed. */
-  settled(): Promise<void> {
-    return this.#transport.settled()
+  async settled(): Promise<void> {
+    await Promise.all([this.#transport.settled(), this.#storing])
   }
 
   #warnOf(others: string): void {
@@ -205,6 +207,12 @@ export class Events extends Catalogue implements Emitter {
 
   #note(event: AnyEvent): void {
     if (!this.#stored.has(event)) this.#unstored.set(event.name, event)
+  }
+
+  /** Stores definitions. Resolves when that is done; if the store does not carry events, at once: it may be away. */
+  async #beginStoring(): Promise<void> {
+    this.#storing = this.#storeDefinitions()
+    if (this.#transport.isStore) await this.#storing
   }
 
   /** Stores definitions for the catalogue. Not in a caller's transaction, in which it would wait for other callers. */
