@@ -19,6 +19,8 @@ export interface RequestResult {
   readonly headers: Readonly<Record<string, string>>
   /** Parsed when the media type is JSON, and the text is JSON that can be stored; else the text, decoded as UTF-8. */
   readonly body: unknown
+  /** The result with the whole body would be too long to be stored (256 KiB): `body` is the beginning of its text. */
+  readonly isCut?: true
 }
 
 /** The parameters of `sendRequest` besides the request. */
@@ -62,6 +64,17 @@ function parseBody(bytes: Buffer, contentType: string | null): unknown {
     return body
   } catch {
     return text
+  }
+}
+
+/** Returns a result that can be stored: the end of a body that is too long is cut off. */
+function shorten(result: RequestResult): RequestResult {
+  const { body } = result
+  let text = typeof body === 'string' ? body : JSON.stringify(body)
+  for (let shown = result; ; shown = { ...result, body: text, isCut: true }) {
+    const bytes = Buffer.byteLength(JSON.stringify(shown))
+    if (bytes <= payloadBytesMax || text === '') return shown
+    text = text.slice(0, Math.floor((text.length * payloadBytesMax * 0.99) / bytes)).toWellFormed()
   }
 }
 
@@ -128,7 +141,7 @@ async function exchange(
   }
   const headers = redact(Object.fromEntries(response.headers))
   const body = parseBody(bytes, response.headers.get('content-type'))
-  return { status: response.status, headers, body: isSecret ? hideKnownIn(body) : body }
+  return shorten({ status: response.status, headers, body: isSecret ? hideKnownIn(body) : body })
 }
 
 /**

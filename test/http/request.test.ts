@@ -129,6 +129,26 @@ test('a response over the cap is final, with or without an announced length', as
   expect((await send({ url: `${url}/told`, maxResponseBytes: 11 })).body).toBe('x'.repeat(11))
 })
 
+test('of a body with which the result could not be stored, the beginning is kept as text', async () => {
+  const bodies: Record<string, string> = {
+    '/text': '"\u00e4'.repeat(100_000),
+    '/json': JSON.stringify(Array.from({ length: 60_000 }, (_, n) => n)),
+    '/fits': 'x'.repeat(250_000),
+  }
+  const url = await httpServer((request, response) => {
+    response.setHeader('content-type', request.url === '/json' ? 'application/json' : 'text/plain')
+    response.end(bodies[request.url ?? ''])
+  })
+  const { send } = sender()
+  for (const path of ['/text', '/json']) {
+    const result = await send({ url: `${url}${path}` })
+    expect(encodePayload(result, 'the result').length).toBeGreaterThan(100_000)
+    expect(result).toMatchObject({ status: 200, isCut: true })
+    expect(bodies[path]?.startsWith(result.body as string)).toBe(true)
+  }
+  expect(await send({ url: `${url}/fits` })).toEqual({ status: 200, headers: expect.anything(), body: bodies['/fits'] })
+})
+
 test('the answer to HEAD has no body, however long the one is that it announces', async () => {
   const url = await httpServer((_, response) => void response.writeHead(200, { 'content-length': 5_000_000 }).end())
   const { send } = sender()
