@@ -19,7 +19,7 @@ export interface GateOptions {
   /** Redis is away: it comes back after this many ms. */
   onAway(entry: Entry, delayMs: number): void
   /** Returns whether a message was called off while its grant was requested; it is over then. */
-  endIfRevoked(entry: Entry): boolean
+  endIfCalledOff(entry: Entry): boolean
 }
 
 /** While Redis is away, messages come back after 2 to 3 s. */
@@ -163,15 +163,15 @@ export class Gate {
       const { granted: count = 0, lifeMs = 0 } = got[i] ?? {}
       return group.slice(0, count).map((entry) => ({ entry, grant: { id, requestedAt, lifeMs } }))
     })
-    const on = granted.filter(({ entry }) => !this.#refundIfRevoked(entry, id))
+    const on = granted.filter(({ entry }) => !this.#refundIfCalledOff(entry, id))
     if (on.length > 0) this.#options.start(on)
     if (granted.length === this.#batchMax) this.#batchMax *= 2
     await Promise.all(groups.map((group, i) => this.#deny(group.slice(got[i]?.granted ?? 0), got[i])))
   }
 
   /** Gives the grant of a message back that was called off meanwhile. */
-  #refundIfRevoked(entry: Entry, grant: string): boolean {
-    if (!this.#options.endIfRevoked(entry)) return false
+  #refundIfCalledOff(entry: Entry, grant: string): boolean {
+    if (!this.#options.endIfCalledOff(entry)) return false
     const limiter = this.#options.limits?.limiter
     limiter?.refund(grant, entry.holds, entry.units)
     limiter?.freePlaces(grant, entry.holds)

@@ -103,7 +103,7 @@ export class Hand {
       },
       onLost: (entry) => this.#drop(entry),
       onAway: (entry, delayMs) => this.#settle(entry, () => options.ends.sendLater(entry, entry.progress, delayMs)),
-      endIfRevoked: (entry) => this.#endIfRevoked(entry),
+      endIfCalledOff: (entry) => this.#endIfCalledOff(entry),
     })
   }
 
@@ -168,13 +168,19 @@ export class Hand {
 
   /** Takes no more messages, and resolves when none is in hand; messages that wait for a slot go back at once. */
   async stop(): Promise<void> {
+    this.#giveWaitingBack()
+    await this.#settled.waitUntil(() => this.#open === 0)
+  }
+
+  #giveWaitingBack(): void {
     this.#isStopping = true
     for (const entry of this.#gate.remove(() => true)) this.#giveBack(entry)
-    await this.#settled.waitUntil(() => this.#open === 0)
   }
 
   /** Gives back all messages in hand, and stops their attempts. */
   handBack(reason: Error): void {
+    // First, or they would begin in the slots of those that are stopped.
+    this.#giveWaitingBack()
     this.#end.abort(reason)
     for (const job of this.#running.keys()) this.#outlet.abort(job, reason)
   }
@@ -221,6 +227,13 @@ export class Hand {
     return true
   }
 
+  /** Ends a message whose grant was under way when it was revoked, or when this worker was to stop; returns whether it did. */
+  #endIfCalledOff(entry: Entry): boolean {
+    if (this.#endIfRevoked(entry)) return true
+    if (this.#isStopping) this.#giveBack(entry)
+    return this.#isStopping
+  }
+
   #start(all: readonly { entry: Entry; grant: GrantOf | undefined }[]): void {
     const { clock, watch, ends } = this.#options
     const nowMs = clock.monotonicMs()
@@ -235,8 +248,6 @@ export class Hand {
     watch.begun(jobs)
     for (const { entry } of all) ends.reportBegun(entry, clock.wallMs())
     this.#outlet.start(jobs)
-    // Their grants were under way when the others were stopped.
-    if (this.#end.signal.aborted) for (const job of jobs) this.#outlet.abort(job, this.#end.signal.reason as Error)
   }
 
   /** Starts the timer for Celery's time limits, which hold beside the task's own time-out. */

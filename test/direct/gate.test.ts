@@ -26,7 +26,7 @@ it('begins nothing that is called off while its grant is requested, and gives th
     onDenied() {},
     onLost() {},
     onAway() {},
-    endIfRevoked: (entry) => off.has(entry),
+    endIfCalledOff: (entry) => off.has(entry),
   })
   const entry = (take: string) => {
     const own = { buckets: [take], holds: [take], units: [1], progress: { denied: 0 }, delivery: { isInHand: true } }
@@ -66,7 +66,7 @@ it('requests grants of keys with line breaks apart from those of other keys', as
     onDenied() {},
     onLost() {},
     onAway() {},
-    endIfRevoked: () => false,
+    endIfCalledOff: () => false,
   })
   const add = (...holds: string[]) => {
     const own = { buckets: holds, holds, units: [1, 1], progress: { denied: 0 }, delivery: { isInHand: true } }
@@ -92,7 +92,7 @@ it('drops all messages that a lost connection has left, however many', () => {
     onDenied() {},
     onLost: (entry) => void lost.push(entry),
     onAway() {},
-    endIfRevoked: () => false,
+    endIfCalledOff: () => false,
   })
   const entry = (isInHand: boolean) => ({ buckets: [], delivery: { isInHand } }) as unknown as Entry
   for (let i = 0; i < 20_000; i++) gate.add(entry(false))

@@ -1,6 +1,7 @@
-/** What a worker without a store does with messages whose connection is lost before it has read them. */
+/** What a worker without a store does with messages that it has not begun when their connection is lost, or when it stops. */
 import { expect, it } from 'vitest'
 import type { Delivery } from '../../src/amqp/broker.ts'
+import type { Reports } from '../../src/claim/outlet.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { silent } from '../../src/core/log.ts'
@@ -15,10 +16,12 @@ function delivered(id: string, more: Pick<Delivery, 'isRedelivered' | 'isInHand'
   return { ...own, ack: () => true, reject: () => true } as unknown as Delivery
 }
 
-/** A worker that notes what it begins and what it counts as lost, on a clock that the test moves. */
-function noting() {
+/** A worker that notes what it begins, sends again and counts as lost, on a clock that the test moves. */
+function noting(slots = 9) {
   const started: ClaimedJob[] = []
   const crashed: string[] = []
+  const back: string[] = []
+  const running = new Set<ClaimedJob>()
   const later = { ms: 0 }
   const hand = new Hand({
     clock: { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + later.ms },
@@ -29,20 +32,28 @@ function noting() {
     ends: {
       reportBegun() {},
       handleCrash: async ({ message }: { message: { id: string } }) => void crashed.push(message.id),
+      sendLater: async ({ message }: { message: { id: string } }) => void back.push(message.id),
+      endAttempt: async () => {},
     },
     onReceived() {},
     onDenied() {},
     watch: { begun() {}, wants: () => false, ended() {} },
-    outlet: () => ({
-      slots: 9,
+    outlet: (reports: Reports) => ({
+      slots,
       kinds: [],
-      free: () => 9,
-      start: (jobs: ClaimedJob[]) => started.push(...jobs),
-      abort() {},
+      free: () => slots - running.size,
+      start(jobs: ClaimedJob[]) {
+        started.push(...jobs)
+        for (const job of jobs) running.add(job)
+      },
+      abort(job: ClaimedJob) {
+        running.delete(job)
+        void reports.ended(job, { kind: 'unused' })
+      },
     }),
   } as never)
   const take = (id: string, more: Parameters<typeof delivered>[1]) => hand.take(delivered(id, more), 'celery')
-  return { hand, take, started, crashed, later }
+  return { hand, take, started, crashed, back, later }
 }
 
 it('begins them when they come again, as what no worker has begun', async () => {
@@ -68,4 +79,14 @@ it('counts one that comes again long after the connection is back as what a lost
   take('late', { isRedelivered: true, isInHand: true })
   await until(() => started.length + crashed.length === 2)
   expect(crashed).toEqual(['late'])
+})
+
+it('begins none that wait for a slot when what runs is stopped at once', async () => {
+  const { hand, take, started, back } = noting(1)
+  for (const id of ['runs', 'waits']) take(id, { isRedelivered: false, isInHand: true })
+  await until(() => started.length === 1 && hand.inHand('reserved').length === 1, 'one runs, and one waits')
+  hand.handBack(new Error('the worker stops'))
+  await until(() => hand.running === 0, 'nothing is in hand')
+  expect(started.map(({ id }) => id)).toEqual(['runs'])
+  expect(back).toEqual(['waits'])
 })

@@ -48,6 +48,8 @@ async function busy(context: TestContext, tasks: readonly AnyTask[], [name, args
     amqp,
     concurrency: 1,
     celery: ['celery', 'beside'],
+    // What runs may take long on a busy machine.
+    grace: '10m',
   })
   await wire.send('held')
   await until(() => held.gate.begun === 1, 'it runs')
