@@ -4,6 +4,7 @@ The limit, the retries and the time-outs are those of tasks.ts; `sluice dispatch
 celery (on Debian: apt-get install python3-celery), a RabbitMQ, and a PostgreSQL for the dispatcher. From this directory:
 
     export AMQP_URL=amqp://localhost DATABASE_URL=postgres://localhost/shop CRM_API=http://localhost:8080
+    export SLUICE_ALLOW_PRIVATE=localhost               # only for a CRM_API on this machine: Node's tasks do not call it otherwise
     celery -A shop worker -Q sync -c 4                  # executes `shop.sync`, in Python
     npx sluice dispatch                                 # in front of it, and of Node's workers
     npx sluice work --broker                            # executes `push`, in Node, under the same limit
