@@ -8,6 +8,7 @@ import { RecentMap } from '../core/recent.ts'
 import { scripts } from '../generated/lua.ts'
 import { paceOf, type Rule } from '../limits/rule.ts'
 import { checkReply, type RedisClient, Script } from '../redis/client.ts'
+import type { RedisBucket } from '../redis/definition.ts'
 
 /** Parameters of `Bookings`; see the fields. */
 export interface BookingsOptions {
@@ -17,8 +18,11 @@ export interface BookingsOptions {
   clock: Clock
   /** Returns the epoch of the limits. Each has bookings of its own: a new one may have begun because Redis's clock was set back. */
   epoch(): string | undefined
-  /** Returns the rules of a bucket. */
-  rules(bucket: string): readonly Rule[]
+  /**
+   * Returns the definition of a bucket, if it is known. Each version has bookings of its own: those by a slow rate would keep new
+   * messages waiting for hours that a faster one allows at once.
+   */
+  definition(bucket: string): Pick<RedisBucket, 'rules' | 'version'> | undefined
   /** The longest delay, in ms. */
   mostMs: number
 }
@@ -86,13 +90,13 @@ export class Bookings {
   }
 
   #keyOf(bucket: string): string {
-    const { prefix, epoch } = this.#options
-    return `${prefix}{limits}:r:${epoch() ?? ''}:${bucket}`
+    const { prefix, epoch, definition } = this.#options
+    return `${prefix}{limits}:r:${epoch() ?? ''}:${definition(bucket)?.version ?? 0}:${bucket}`
   }
 
   /** Returns how long a bucket takes, in the long run, to have a unit free again. */
   #apartUs(bucket: string): number {
-    const rules = this.#options.rules(bucket)
+    const rules: readonly Rule[] = this.#options.definition(bucket)?.rules ?? []
     const all = rules.map((rule, i) => {
       const { kind, drain, weight, room, spanUs } = rule
       switch (kind) {

@@ -182,9 +182,9 @@ export class DirectLimiter extends GrantReports {
     this.#watch.recordFailure(error)
   }
 
-  /** Returns the rules of a bucket. */
-  rules(bucket: string) {
-    return this.#definitions.bucket(bucket)?.rules ?? []
+  /** Returns the definition of a bucket, as far as it is known. */
+  definition(bucket: string) {
+    return this.#definitions.bucket(bucket)
   }
 
   async #keepRenewing(): Promise<void> {

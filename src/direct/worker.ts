@@ -100,7 +100,7 @@ export class DirectWorker {
     })
     const post = new RabbitPost(broker)
     const presence = (this.#presence = this.#createPresence(post))
-    const rules = (take: string) => limiter?.rules(take) ?? []
+    const definition = (take: string) => limiter?.definition(take)
     const epoch = () => limiter?.current
     this.#hand = new Hand({
       clock,
@@ -108,7 +108,7 @@ export class DirectWorker {
       labels,
       tasks: indexByName(tasks),
       limits: limiter &&
-        redis && { limiter, bookings: new Bookings({ redis, prefix, clock, epoch, rules, mostMs: delayMaxMs }) },
+        redis && { limiter, bookings: new Bookings({ redis, prefix, clock, epoch, definition, mostMs: delayMaxMs }) },
       ends: new Ends({
         ...options,
         post,

@@ -21,10 +21,11 @@ afterAll(async () => {
   await server?.close()
 })
 
-function bookings(client: RedisClient | undefined = redis, epoch = () => 'epoch') {
+const slow = { ...limit('denied', { rate: '10/h' }), version: 1 }
+
+function bookings(client: RedisClient | undefined = redis, epoch = () => 'epoch', definition = () => slow) {
   if (client === undefined) throw new Error('there is a server')
-  const { rules } = limit('denied', { rate: '10/h' })
-  const how = { clock: systemClock, epoch, rules: () => rules, mostMs: delayMaxMs }
+  const how = { clock: systemClock, epoch, definition, mostMs: delayMaxMs }
   return new Bookings({ ...how, redis: client, prefix: `${randomUUID()}:` })
 }
 
@@ -60,4 +61,16 @@ it('begin anew with an epoch, because the clock of Redis may have been set back'
   epoch = 'second'
   expect(some.findBooked(['a'])).toBeUndefined()
   expect(await some.book('a', 1, 1, 0)).toEqual([0])
+})
+
+it('begin anew with a definition, because a faster one has room for messages that come now', async () => {
+  let definition = slow
+  const some = bookings(redis, undefined, () => definition)
+  await some.book('a', 30, 1, 0)
+  expect(some.findBooked(['a'])).toBe('a')
+  definition = { ...limit('denied', { rate: '100/s' }), version: 2 }
+  expect(some.findBooked(['a'])).toBeUndefined()
+  const [first = 0, second = 0] = await some.book('a', 2, 1, 0)
+  expect(first).toBe(0)
+  expect(second).toBeLessThan(1_000)
 })
