@@ -269,6 +269,10 @@ export class InHand {
   lostClaimers(): readonly string[] {
     return [...new Set(this.#inheritedFrom.values())]
   }
+    void this.#options.peer?.takePlaces(unitsOf(job).buckets).then((grant) => {
+      job.grant = grant
+      if (!this.#jobs.has(job)) this.#giveBackPlace(job)
+    })
 
   /** Stops all attempts, and gives back what is claimed from now on: the worker ends. */
   abort(reason: Error): void {

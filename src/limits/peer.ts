@@ -79,6 +79,11 @@ export interface PeerLimiter {
   chargeAgain(buckets: readonly string[], units: readonly number[], epoch: string | undefined): Promise<void>
   /** Gives a grant back under which nothing was sent. Call it before the store is informed. */
   refund(grant: string, buckets: readonly string[], units: readonly number[]): void
+  /**
+   * Holds the places of a job that runs already, because the process that held them is gone. Never rejects. Resolves to the id by which
+   * `freePlaces` frees them.
+   */
+  takePlaces(buckets: readonly string[]): Promise<string>
   /** Frees the place of one job, or take, of a grant, when it has ended: after a refund, too. */
   freePlaces(grant: string, buckets: readonly string[]): void
   /** Holds buckets because the vendor demanded a pause. */

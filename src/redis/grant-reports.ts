@@ -62,9 +62,9 @@ export abstract class GrantReports {
     this.#places.add(...granted)
   }
 
-  /** Renews the leases, and sends the reports that wait. */
-  protected renew(): void {
-    for (const held of this.#places.listPlaces()) this.settlements.add({ ...held, renewUs: leaseUs })
+  /** Renews the leases, of one grant or of all, and sends the reports that wait. */
+  protected renew(grant?: string): void {
+    for (const held of this.#places.listPlaces(grant)) this.settlements.add({ ...held, renewUs: leaseUs })
     this.settlements.sendWaiting()
   }
 

@@ -30,8 +30,9 @@ export class HeldPlaces {
     return had
   }
 
-  /** All that are held. */
-  listPlaces(): { grant: string; bucket: string; places: number }[] {
-    return [...this.#held].flatMap(([grant, held]) => [...held].map(([bucket, places]) => ({ grant, bucket, places })))
+  /** Those that are held by a grant; default: all. */
+  listPlaces(of?: string): { grant: string; bucket: string; places: number }[] {
+    const all = of === undefined ? [...this.#held] : [[of, this.#held.get(of) ?? new Map<string, number>()] as const]
+    return all.flatMap(([grant, held]) => [...held].map(([bucket, places]) => ({ grant, bucket, places })))
   }
 }

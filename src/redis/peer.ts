@@ -348,6 +348,15 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
     this.#health.recordFailure(error)
   }
 
+  async takePlaces(buckets: readonly string[]): Promise<string> {
+    const grant = createGrantId(this.current ?? '')
+    // If the store is away, what is known already has to do.
+    await this.#definitions.know(buckets).catch(() => {})
+    this.lease(grant, [{ buckets, count: 1 }], (bucket) => this.#definitions.isLeased(bucket))
+    this.renew(grant)
+    return grant
+  }
+
   override settle(grant: string, bucket: string, more: number): void {
     if (this.current !== undefined) super.settle(grant, bucket, more)
   }

@@ -2,7 +2,10 @@ import { randomUUID } from 'node:crypto'
 import { beforeAll, beforeEach, expect, it, onTestFinished } from 'vitest'
 import { z } from 'zod'
 import { limit, Sluice, task } from '../../src/index.ts'
+import { storeOn } from '../../src/db/store.ts'
+import { openRedis, type RedisConnection } from '../../src/redis/connect.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
+import { RedisPeerLimiter } from '../../src/redis/peer.ts'
 import { findPython } from '../examples/interpreter.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { freshRedis } from '../servers/redis.ts'
@@ -119,4 +122,32 @@ it('jobs and programs in other languages never hold more places together than th
   decided(await other.settle({ id: randomUUID(), buckets: [one], acts: [{ bucket: 0, grant: id, ended: 1 }] }))
   await until(() => isRunning)
   goOn()
+})
+
+it('a process takes over the place of a job that goes on, and frees it when that has ended', async () => {
+  const { url: store } = await freshDatabase()
+  const sluice = await Sluice.open({ store, redis: server.url, redisPrefix: 'heirs:' })
+  onTestFinished(() => sluice.close())
+  const limits = [limit('shared', { concurrency: 1, published: true }), limit('free', { rate: '1/s' })]
+  await sluice.define([task('call', { input: z.object({}), limits, run: () => {} })])
+  const connection = openRedis(server.url) as RedisConnection
+  await connection.open()
+  const peer = new RedisPeerLimiter({ store: storeOn(sluice.db), connection, prefix: 'heirs:', stores: 1 })
+  onTestFinished(() => peer.close())
+  peer.start()
+  await peer.waitUntilReady()
+  const other = new RedisLimiter(client, { prefix: 'heirs:' })
+  const lease = async () => {
+    const text = JSON.parse(String(await client.send('GET', ['heirs:{limits}:d:shared']))) as { version: number }
+    const items = [{ want: 1, takes: [{ bucket: 0, units: 1 }] }]
+    const buckets = [bucket('shared', { concurrency: 1 }, text.version)]
+    const answer = await other.reserve({ id: randomUUID(), buckets, items, leaseUs: 1 })
+    return answer.isDecided ? answer.results[0]?.granted : undefined
+  }
+  // Nobody else has it, and a lease of a microsecond is soon over.
+  await until(async () => (await lease()) === 1)
+  const grant = await peer.takePlaces(['shared', 'free'])
+  await until(async () => (await lease()) === 0)
+  peer.freePlaces(grant, ['shared', 'free'])
+  await until(async () => (await lease()) === 1)
 })
