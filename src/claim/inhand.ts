@@ -5,7 +5,8 @@ import { AttemptError } from '../core/errors.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import { requestGrants, unitsOf } from './peer-grants.ts'
 import { AheadJobs, slotWaitMs, runWhenTrue } from './ahead-jobs.ts'
-import type { Finisher, Outcome } from './finish/finish.ts'
+import type { Executor } from './finish/attempt-report.ts'
+import { type Finisher, locateOutcome, type Outcome } from './finish/finish.ts'
 import { type ClaimedJob, mayStart } from './claimed-job.ts'
 import type { Estate, Outlet, OutletFor, Reports } from './outlet.ts'
 import { Places } from './places.ts'
@@ -69,7 +70,7 @@ export class InHand {
         refused: (job) => void (this.#jobs.has(job) && this.#refuse(job)),
         begun: (jobs) => options.stintRecorder.begun(jobs),
         left: (...over) => options.stintRecorder.left(...over),
-        lost: (job) => this.#endLost(job),
+        lost: (job, by) => this.#endLost(job, by),
         inherited: (job, from) => this.#takeOver(job, from),
         changed: this.recheck,
       },
@@ -251,10 +252,10 @@ export class InHand {
     })
   }
 
-  #endLost(job: ClaimedJob): void {
+  #endLost(job: ClaimedJob, by: Executor | undefined): void {
     const { clock, lostOutcome } = this.#options
     const sinceMs = this.#jobs.get(job) ?? Infinity
-    if (sinceMs !== Infinity) void this.#end(job, lostOutcome(job, clock.monotonicMs() - sinceMs))
+    if (sinceMs !== Infinity) void this.#end(job, locateOutcome(lostOutcome(job, clock.monotonicMs() - sinceMs), by))
   }
 
   #takeOver(job: ClaimedJob, from: string): void {

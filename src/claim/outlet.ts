@@ -1,4 +1,5 @@
 /** The interface between the dispatcher and what executes claimed jobs: this process (worker/), or a broker. */
+import type { Executor } from './finish/attempt-report.ts'
 import type { Outcome } from './finish/finish.ts'
 import type { ClaimedJob } from './claimed-job.ts'
 
@@ -64,8 +65,8 @@ export interface Reports {
   begun(jobs: readonly JobKey[]): Promise<unknown>
   /** This job was not begun, and will not be. */
   refused(job: ClaimedJob): void
-  /** The worker elsewhere that had this job was lost; it is not known whether its handler was called. */
-  lost(job: ClaimedJob): void
+  /** The worker elsewhere that had this job, `by`, was lost; it is not known whether its handler was called. */
+  lost(job: ClaimedJob, by?: Executor): void
   /**
    * The worker that enlisted as `name`, at any dispatcher, will begin no more jobs. `begun`: the jobs that it has
    * begun, except jobs whose end is recorded. `known`: all claims that its dispatcher had when it was silent; if that has

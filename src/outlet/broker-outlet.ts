@@ -7,7 +7,7 @@ import { type Clock, caughtUpMs } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import type { Log } from '../core/log.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import type { Outcome } from '../claim/finish/finish.ts'
+import { locateOutcome, type Outcome } from '../claim/finish/finish.ts'
 import type { JobKey, Kind, Outlet, Reports } from '../claim/outlet.ts'
 import {
   checkAnnouncement,
@@ -252,6 +252,7 @@ export class BrokerOutlet implements Outlet {
     if (message.n <= (this.#roster.find(message.worker)?.n ?? 0)) return
     const worker = this.#roster.setCapacity(message.worker, message)
     worker.n = message.n
+    worker.by = message.by
     worker.silentMs = 0
     const inherited = message.orphans.map(({ job, from }) =>
       this.#inherit(worker, { ...job, grantedMs: -Infinity }, from),
@@ -327,6 +328,8 @@ export class BrokerOutlet implements Outlet {
       worker.recorded.push(key)
       return this.#refuse(worker, key)
     }
+    // Before anything is changed: what another version wrote may be no outcome.
+    const located = locateOutcome(outcome, worker.by)
     this.#removeJob(worker, key, given)
     worker.ending.set(key, given.job)
     const recorded = () => {
@@ -335,7 +338,7 @@ export class BrokerOutlet implements Outlet {
     }
     const failed = (error: unknown) =>
       this.#options.log.error('the end of an attempt cannot be read', { err: error, worker: worker.id })
-    void this.#reports?.ended(given.job, outcome).then(recorded, failed)
+    void this.#reports?.ended(given.job, located).then(recorded, failed)
   }
 
   /** Removes a worker that has signed off: it has no jobs, and takes none. */
@@ -371,7 +374,7 @@ export class BrokerOutlet implements Outlet {
     log.warn(text, { worker: worker.id, jobs: jobs.length })
     for (const [key, given] of jobs) {
       this.#removeJob(worker, key, given)
-      this.#reports?.lost(given.job)
+      this.#reports?.lost(given.job, worker.by)
     }
     // All of them may have begun; those whose ends wait for the store have.
     const begun = [...jobs.map(([, { job }]) => job), ...worker.ending.values()]

@@ -2,11 +2,14 @@
  * A worker of a fleet. It takes jobs from a dispatcher, executes them in this process, and repeats its reports of how
  * attempts ended until it knows that they are recorded. It claims nothing.
  */
+import { hostname } from 'node:os'
 import { type Clock, type Moment, readMoment } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
+import { version } from '../core/version.ts'
 import type { Log } from '../core/log.ts'
 import { Waiters } from '../core/waiters.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { AttemptReport } from '../claim/finish/attempt-report.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import { type JobKey, type Outlet, type OutletFor, localReports } from '../claim/outlet.ts'
 import {
@@ -54,6 +57,8 @@ const repeatMs = 1_500
 /** One worker. */
 export class Executor {
   readonly id: string
+  /** Where it runs. */
+  readonly #by: NonNullable<AttemptReport['by']>
   readonly #options: ExecutorOptions
   readonly #outlet: Outlet
   readonly #held = new Map<string, Held>()
@@ -73,8 +78,10 @@ export class Executor {
 
   constructor(options: ExecutorOptions) {
     const { fleet, clock } = options
+    const worker = newId()
     this.#options = options
-    this.id = `${fleet}.worker.${newId()}`
+    this.id = `${fleet}.worker.${worker}`
+    this.#by = { worker, host: hostname(), version }
     this.#lookedMs = clock.monotonicMs()
     const publish = (to: Dispatcher, message: ToDispatcher) => void this.#publish(to, message).catch(() => {})
     this.#outbox = new Outbox({
@@ -280,6 +287,7 @@ export class Executor {
       type: 'announce',
       worker: this.id,
       n: ++to.n,
+      by: this.#by,
       at,
       asOf: to.time.promiseLatestMs(),
       holds: mine.map(({ key }) => key),

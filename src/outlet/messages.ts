@@ -2,6 +2,7 @@
 import type { Log } from '../core/log.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { JobKey } from '../claim/outlet.ts'
+import type { Executor } from '../claim/finish/attempt-report.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 
 /** A job on its way; `grantedMs` is in the clock of its dispatcher. */
@@ -35,6 +36,8 @@ export interface Announcement extends Capacity {
   worker: string
   /** Counts up: an older one is ignored. */
   n: number
+  /** For the records of attempts: where it runs. */
+  by?: Executor
   /** The worker's monotonic clock, in ms; the answer repeats it. */
   at: number
   /** The latest time that the dispatcher's monotonic clock can show by now, in ms; null: the worker does not know. */

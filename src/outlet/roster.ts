@@ -1,5 +1,6 @@
 /** The workers of a dispatcher, and the jobs that it has given to each. It sends no messages and reads no clock. */
 import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { Executor } from '../claim/finish/attempt-report.ts'
 import type { Kind } from '../claim/outlet.ts'
 import type { Capacity } from './messages.ts'
 
@@ -19,6 +20,8 @@ const none: Capacity = { stint: null, slots: 0, tasks: [], kinds: [] }
 /** One worker. */
 export class RosterWorker {
   readonly id: string
+  /** Where it runs, as far as it has announced that. */
+  by: Executor | undefined
   /** The jobs that it was given, by key. */
   readonly jobs = new Map<string, GivenJob>()
   /** Jobs whose end is being recorded, by key. */

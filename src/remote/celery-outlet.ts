@@ -301,7 +301,7 @@ export class CeleryOutlet implements Outlet {
   }
 
   #loseJob(sent: Sent): void {
-    if (this.#forget(sent)) this.#reports?.lost(sent.job)
+    if (this.#forget(sent)) this.#reports?.lost(sent.job, this.#runFactsOf(sent).report?.by)
   }
 
   #end(sent: Sent, outcome: Outcome): void {

@@ -1,5 +1,7 @@
 /** A dispatcher that comes back after its worker has turned to another one. */
+import { hostname } from 'node:os'
 import { expect, it } from 'vitest'
+import { version } from '../../src/core/version.ts'
 import { silent as log } from '../../src/core/log.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { JobKey, Reports } from '../../src/claim/outlet.ts'
@@ -24,6 +26,7 @@ async function stage() {
     leave: (name) => wire.leave(name),
   }
   const [told, known]: string[][] = [[], []]
+  const places: unknown[] = []
   const left: (readonly JobKey[])[] = []
   const store = { isAway: false }
   const dispatcher = async (name: string, on: Wire) => {
@@ -31,9 +34,15 @@ async function stage() {
     const outlet = new BrokerOutlet({ wire: on, fleet: 'f', tasks: ['a'], clock: world.clock(5_000, 1), log })
     outlet.for(
       {
-        ended: () => (store.isAway ? new Promise(() => {}) : tell('ended')),
+        ended: (_, outcome) => {
+          places.push('report' in outcome ? outcome.report?.by : undefined)
+          return store.isAway ? new Promise(() => {}) : tell('ended')
+        },
         refused: () => void tell('refused'),
-        lost: () => void tell('lost'),
+        lost: (_, by) => {
+          places.push(by)
+          void tell('lost')
+        },
         begun: async (jobs) => void known!.push(`${name} ${jobs.length}`),
         left: async (_, begun) => {
           if (store.isAway) throw new Error('away')
@@ -93,6 +102,7 @@ async function stage() {
     run,
     end,
     told: told!,
+    places,
     known: known!,
     left,
     begun: begun!,
@@ -231,4 +241,13 @@ it('gives no job back as uncalled whose end waits for the store, when its worker
   store.isAway = false
   await run(1_000)
   expect(left).toMatchObject([[{ claim: '1', seq: 1 }]])
+})
+
+it('reports where the attempt ran, which is not where its job was claimed', async () => {
+  const { one, worker, job, run, end, places } = await stage()
+  one.start([job])
+  await run(2)
+  await end()
+  await run(100)
+  expect(places).toEqual([{ worker: worker.id.split('.').at(-1), host: hostname(), version }])
 })

@@ -43,6 +43,12 @@ export type Outcome =
    */
   | ({ kind: 'interrupt'; error: string; reason?: 'crashed' } & RunFacts)
 
+/** Returns an outcome that shows where its attempt ran; `by` undefined: it does not show that. */
+export function locateOutcome(outcome: Outcome, by: Executor | undefined): Outcome {
+  if (by === undefined || !('tookMs' in outcome) || outcome.kind === 'discard') return outcome
+  return { ...outcome, report: { by, ...outcome.report } }
+}
+
 interface Ending {
   job: ClaimedJob
   outcome: Outcome
