@@ -123,6 +123,11 @@ export class InHand {
     return this.#outlet.kin
   }
 
+  /** Nothing more is claimed: as soon as all jobs in hand are started, those who execute them elsewhere need not wait for more. */
+  retire(): void {
+    void this.waitUntil(() => this.#pending === 0).then(() => this.#outlet.retire?.())
+  }
+
   /** Takes over the jobs that a silent dispatcher has in hand. */
   inherit(estate: Estate): void {
     this.#outlet.inherit?.(estate)
@@ -237,6 +242,7 @@ export class InHand {
     if (wanted.length === 0) return
     this.#options.watch?.begun(wanted)
     this.#outlet.start(wanted)
+    if (this.#pending === 0) this.recheck()
   }
 
   /** Gives back a job that may not start, or was granted too late. */
@@ -264,16 +270,16 @@ export class InHand {
     if (!this.lostClaimers().includes(from)) void this.#options.stintRecorder.beatFor(from).catch(() => {})
     this.#jobs.set(job, this.#options.clock.monotonicMs())
     this.#inheritedFrom.set(job, from)
+    void this.#options.peer?.takePlaces(unitsOf(job).buckets).then((grant) => {
+      job.grant = grant
+      if (!this.#jobs.has(job)) this.#giveBackPlace(job)
+    })
   }
 
   /** Returns the lost workers whose jobs this dispatcher has inherited and still has in hand. */
   lostClaimers(): readonly string[] {
     return [...new Set(this.#inheritedFrom.values())]
   }
-    void this.#options.peer?.takePlaces(unitsOf(job).buckets).then((grant) => {
-      job.grant = grant
-      if (!this.#jobs.has(job)) this.#giveBackPlace(job)
-    })
 
   /** Stops all attempts, and gives back what is claimed from now on: the worker ends. */
   abort(reason: Error): void {

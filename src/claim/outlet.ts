@@ -34,6 +34,8 @@ export interface Outlet {
   start(jobs: readonly ClaimedJob[]): void
   /** Stops the attempt of a job that was started, for `reason`, and reports its end like any other end. */
   abort(job: ClaimedJob, reason: Error): void
+  /** Releases its workers, because it will be given no more jobs. Those that were started go on. */
+  retire?(): void
 }
 
 /** The jobs in hand of a dispatcher that has been silent for long. It is probably gone, and may come back. */

@@ -3,21 +3,20 @@
  * attempts end. The broker may lose and repeat messages: a worker's announcements show which jobs it has, and after a
  * job's deadline it is certain that no worker will take it.
  */
-import { type Clock, caughtUpMs } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import type { Log } from '../core/log.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import { locateOutcome, type Outcome } from '../claim/finish/finish.ts'
 import type { JobKey, Kind, Outlet, Reports } from '../claim/outlet.ts'
+import { batchesOf, type GrantBatch } from './batches.ts'
 import {
   checkAnnouncement,
   type Announcement,
   latestArrivalMs,
   type Grants,
   keyOf,
-  messageMax,
   createReceiver,
-  type SentJob,
   type ToDispatcher,
   type ToWorker,
 } from './messages.ts'
@@ -35,19 +34,11 @@ export interface BrokerOutletOptions {
   log: Log
 }
 
-/** The jobs of one message, which have the same time to arrive. */
-interface GrantBatch {
-  at: number
-  leftMs: number
-  jobs: ClaimedJob[]
-  texts: string[]
-  /** In characters. */
-  size: number
-}
-
 const tickMs = 500
 /** How long a worker may be silent, while it is reachable, before it is lost. */
 const lostMs = 10_000
+/** How long a worker has to report the end of an attempt that was stopped. */
+const stopMs = 3_000
 /** For how long after its deadline a message may still arrive: the worker that refuses it measures how late it is. */
 const overdueMs = 1_000
 
@@ -65,6 +56,8 @@ export class BrokerOutlet implements Outlet {
   readonly #traffic = { sent: 0, received: 0, jobs: 0 }
   #reports: Reports | undefined
   #claimer: () => string | undefined = () => undefined
+  /** It gives no more jobs. */
+  #isRetired = false
   #isClosed = false
   #lookedMs: number
 
@@ -95,8 +88,7 @@ export class BrokerOutlet implements Outlet {
 
   async close(): Promise<void> {
     this.#isClosed = true
-    const left: ToWorker = { type: 'left', from: this.id }
-    await Promise.allSettled(this.#roster.workers.map((worker) => this.#publish(worker, JSON.stringify(left))))
+    await Promise.all(this.#roster.workers.map((worker) => this.#takeLeave(worker)))
     const { wire, log } = this.#options
     await wire.leave(this.id)
     const { sent, received, jobs } = this.#traffic
@@ -104,6 +96,12 @@ export class BrokerOutlet implements Outlet {
     if (sent + received === 0) return
     const each = jobs === 0 ? '' : `, ${((sent + received) / jobs).toFixed(2)} for each of ${jobs} jobs`
     log.info(`the dispatcher has sent ${sent} messages and received ${received}${each}; none is acknowledged`)
+  }
+
+  retire(): void {
+    this.#isRetired = true
+    // If this message is lost, the worker's next announcement shows that it still offers its slots here.
+    for (const worker of this.#roster.workers) void this.#takeLeave(worker)
   }
 
   get slots(): number {
@@ -136,52 +134,38 @@ export class BrokerOutlet implements Outlet {
         queueMicrotask(() => this.#reports?.refused(job))
         continue
       }
-      worker.jobs.set(keyOf(job), { job, arriveByMs: latestArrivalMs(job), isHeld: false, isBegun: false })
+      worker.jobs.set(keyOf(job), {
+        job,
+        arriveByMs: latestArrivalMs(job),
+        isHeld: false,
+        isBegun: false,
+        isStopped: false,
+      })
       this.#places.set(job, worker)
       this.#traffic.jobs++
       const assigned = jobsByWorker.get(worker)
       if (assigned === undefined) jobsByWorker.set(worker, [job])
       else assigned.push(job)
     }
-    for (const [worker, assigned] of jobsByWorker) this.#sendJobs(worker, assigned)
+    for (const [worker, assigned] of jobsByWorker)
+      for (const batch of batchesOf(assigned, this.#options.clock)) void this.#sendBatch(worker, batch)
   }
 
   abort(job: ClaimedJob): void {
     const worker = this.#places.get(job)
-    if (worker === undefined) return
-    const stop: ToWorker = { type: 'abort', from: this.id, keys: [keyOf(job)] }
-    // If this message is lost, the answer to the worker's next announcement shows that the job is not its own.
-    void this.#publish(worker, JSON.stringify(stop)).catch(() => {})
+    const given = worker?.jobs.get(keyOf(job))
+    if (worker === undefined || given === undefined) return
+    given.isStopped = true
+    this.#stop(worker, [keyOf(job)])
+    const { n } = worker
+    // Its worker may be out of reach for long. A worker that announces the job still has it for another dispatcher.
+    this.#options.clock.after(stopMs, () => {
+      if (worker.n === n && this.#places.get(job) === worker) this.#reports?.lost(job, worker.by)
+    })
   }
 
-  #sendJobs(worker: RosterWorker, jobs: readonly ClaimedJob[]): void {
-    const { clock } = this.#options
-    const at = clock.monotonicMs()
-    const open = new Map<number, GrantBatch>()
-    for (const job of jobs) {
-      // Time that this clock has missed since the claim makes the grant older.
-      const {
-        requestedAt: _requestedAt,
-        claimedMs: _claimedMs,
-        notBeforeMs: _notBeforeMs,
-        decidedMs: _decidedMs,
-        ...sent
-      } = {
-        ...job,
-        grantedMs: job.grantedMs - (caughtUpMs(clock, job.requestedAt) - at),
-      }
-      const text = JSON.stringify(sent satisfies SentJob)
-      const leftMs = Math.floor(latestArrivalMs(sent) - at)
-      let batch = open.get(leftMs)
-      if (batch === undefined || batch.size + text.length > messageMax) {
-        if (batch !== undefined) void this.#sendBatch(worker, batch)
-        open.set(leftMs, (batch = { at, leftMs, jobs: [], texts: [], size: 0 }))
-      }
-      batch.jobs.push(job)
-      batch.texts.push(text)
-      batch.size += text.length
-    }
-    for (const batch of open.values()) void this.#sendBatch(worker, batch)
+  #stop(worker: RosterWorker, keys: string[]): void {
+    if (keys.length > 0) void this.#trySend(worker, { type: 'abort', from: this.id, keys })
   }
 
   async #sendBatch(worker: RosterWorker, { at, leftMs, jobs, texts }: GrantBatch): Promise<void> {
@@ -210,6 +194,15 @@ export class BrokerOutlet implements Outlet {
     }
   }
 
+  #takeLeave(worker: RosterWorker): Promise<void> {
+    return this.#trySend(worker, { type: 'left', from: this.id })
+  }
+
+  /** Sends a message that may be lost. */
+  #trySend(worker: RosterWorker, message: ToWorker): Promise<void> {
+    return this.#publish(worker, JSON.stringify(message)).catch(() => {})
+  }
+
   #publish(worker: RosterWorker, message: string, ttlMs?: number): Promise<void> {
     this.#traffic.sent++
     return this.#options.wire.send(worker.id, message, ttlMs)
@@ -233,6 +226,7 @@ export class BrokerOutlet implements Outlet {
     this.#traffic.received++
     const { wire } = this.#options
     if (message.type === 'seek') {
+      if (this.#isRetired) return
       const offer: ToWorker = { type: 'offer', from: this.id }
       return void wire.send(message.worker, JSON.stringify(offer)).catch(() => {})
     }
@@ -270,9 +264,14 @@ export class BrokerOutlet implements Outlet {
       else if (asOfMs > given.arriveByMs) this.#refuse(worker, key)
     }
     const strangers = message.holds.filter((key) => !worker.jobs.has(key) && !worker.ending.has(key))
+    // What was sent to stop them was lost.
+    this.#stop(
+      worker,
+      message.holds.filter((key) => worker.jobs.get(key)?.isStopped),
+    )
     const recorded = worker.recorded.splice(0)
-    const answer: ToWorker = { type: 'answer', from: this.id, echo: message.at, at, recorded, strangers, inherited }
-    void this.#publish(worker, JSON.stringify(answer)).catch(() => {})
+    void this.#trySend(worker, { type: 'answer', from: this.id, echo: message.at, at, recorded, strangers, inherited })
+    if (this.#isRetired && worker.stint !== null) void this.#takeLeave(worker)
     this.#reports?.changed()
   }
 
@@ -294,7 +293,7 @@ export class BrokerOutlet implements Outlet {
   #inherit(worker: RosterWorker, job: ClaimedJob, from: string): string {
     const key = keyOf(job)
     if (worker.jobs.has(key) || worker.ending.has(key)) return key
-    worker.jobs.set(key, { job, arriveByMs: Infinity, isHeld: true, isBegun: true })
+    worker.jobs.set(key, { job, arriveByMs: Infinity, isHeld: true, isBegun: true, isStopped: false })
     this.#places.set(job, worker)
     this.#reports?.inherited(job, from)
     void this.#reports?.begun([job])

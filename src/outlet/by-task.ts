@@ -68,6 +68,10 @@ export class OutletsByTask implements Outlet {
     for (const { tasks, outlet } of this.#parts) if (tasks.has(job.task)) outlet.abort(job, reason)
   }
 
+  retire(): void {
+    for (const { outlet } of this.#parts) outlet.retire?.()
+  }
+
   #sum(of: (outlet: Outlet) => number): number {
     return this.#parts.reduce((sum, { outlet }) => sum + of(outlet), 0)
   }

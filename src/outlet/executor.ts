@@ -144,7 +144,7 @@ export class Executor {
     dispatcher.silentMs = 0
     if (message.type === 'offer') this.#attach(dispatcher)
     else if (message.type === 'grants') this.#takeJobs(dispatcher, message)
-    else if (message.type === 'abort') this.#stopAttempts(dispatcher, message.keys)
+    else if (message.type === 'abort') this.#stopAttempts(dispatcher, message.keys, false)
     else if (message.type === 'left') this.#handleLeave(dispatcher)
     else this.#handleAnswer(dispatcher, message)
   }
@@ -160,13 +160,12 @@ export class Executor {
       if (held?.outcome !== undefined) this.#outbox.reportEnd(held)
     }
     this.#forgetRecorded(recorded)
-    this.#stopAttempts(from, strangers)
+    this.#stopAttempts(from, strangers, true)
     // The ages of its grants can be computed from now on.
     if (isFirst) this.#announce(from)
   }
 
   #handleLeave(dispatcher: Dispatcher): void {
-    dispatcher.silentMs = Infinity
     if (this.#own !== dispatcher) return
     this.#detach(dispatcher)
     this.#seek()
@@ -259,13 +258,16 @@ export class Executor {
     this.#waiters.recheck()
   }
 
-  /** Stops attempts that are no longer this worker's. Attempts that another dispatcher has taken over continue. */
-  #stopAttempts(from: Dispatcher, keys: readonly string[]): void {
+  /**
+   * Stops attempts. Attempts that another dispatcher has taken over continue. `areUnknown`: the dispatcher does not know them, so it
+   * wants no report of their ends.
+   */
+  #stopAttempts(from: Dispatcher, keys: readonly string[], areUnknown: boolean): void {
     for (const key of keys) {
       const held = this.#held.get(key)
       if (held?.to !== from) continue
       if (held.outcome === undefined) this.#outlet.abort(held.job, new Error('the job was taken from this worker'))
-      else this.#forgetRecorded([key])
+      else if (areUnknown) this.#forgetRecorded([key])
     }
   }
 

@@ -118,7 +118,7 @@ interface Abort {
   keys: string[]
 }
 
-/** The dispatcher ends. */
+/** The dispatcher gives no more jobs, and ends when it has recorded the ends of those that it has given. */
 interface Left {
   type: 'left'
   from: string

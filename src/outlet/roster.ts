@@ -13,6 +13,8 @@ export interface GivenJob {
   isHeld: boolean
   /** It is reported as begun. */
   isBegun: boolean
+  /** Its attempt is to be stopped. */
+  isStopped: boolean
 }
 
 const none: Capacity = { stint: null, slots: 0, tasks: [], kinds: [] }

@@ -265,6 +265,7 @@ export class Worker {
     const companion = this.#options.companion?.stop()
     await this.#timetable.waitUntilStopped()
     await this.#dispatcher.stop()
+    this.#hand.retire()
     // A store that has ended answers nothing.
     await Promise.allSettled([this.#member.stopIdling(), this.#unlisten?.(), this.#unreported?.()])
     await this.#waitUntilIdle()

@@ -26,7 +26,11 @@ function stage(clock: Clock = systemClock) {
         return outlet
       },
       finisher: { backlog: 0, registerJobs() {}, registerInherited() {}, end: async () => true },
-      peer: { takePlaces: async () => 'taken', freePlaces: (grant: string) => void at.freed.push(grant) },
+      peer: {
+        confirm: async () => ({ id: undefined, decisions: [] }),
+        takePlaces: async () => 'taken',
+        freePlaces: (grant: string) => void at.freed.push(grant),
+      },
       stintRecorder: { beatFor: async () => {} },
       clock,
       claimer: () => '1',
@@ -44,4 +48,14 @@ it('holds the places in Redis of jobs that it takes over, until these have ended
   await until(() => at.freed.length === 1, 'the place of the job that was given up meanwhile')
   void at.reports.ended(one, { kind: 'done', result: null, tookMs: 1 })
   expect(at.freed).toEqual(['taken', 'taken'])
+})
+
+it('releases those who execute jobs only when all that it has claimed is given out', async () => {
+  const { at, hand } = stage()
+  const later = { ...job(), grantedMs: systemClock.monotonicMs(), notBeforeMs: systemClock.monotonicMs() + 20 }
+  hand.take([{ ...later, buckets: null, decidedMs: 0 }])
+  hand.retire()
+  expect([at.started, at.isRetired]).toEqual([0, false])
+  await until(() => at.isRetired, 'they are released')
+  expect(at.started).toBe(1)
 })

@@ -17,9 +17,11 @@ const slots = 3
 async function stage() {
   const world = new World()
   const wire = new MemoryWire(world.clock(0, 1), () => [1])
-  const first = { isCut: false }
+  const first = { isCut: false, isAway: false }
   const frail: Wire = {
-    isUp: true,
+    get isUp() {
+      return !first.isAway
+    },
     send: async (to, message) => (first.isCut ? undefined : wire.send(to, message)),
     call: async (fleet, message) => (first.isCut ? undefined : wire.call(fleet, message)),
     receive: (name, take, fleet) => wire.receive(name, (message) => void (first.isCut || take(message)), fleet),
@@ -241,6 +243,64 @@ it('gives no job back as uncalled whose end waits for the store, when its worker
   store.isAway = false
   await run(1_000)
   expect(left).toMatchObject([[{ claim: '1', seq: 1 }]])
+})
+
+it.each([false, true])(
+  'has its slots used elsewhere once its dispatcher stops, which records what it has (first message lost: %s)',
+  async (isLost) => {
+    const { one, first, job, run, end, told, begun, two } = await stage()
+    one.start([job])
+    await run(2_000)
+    const second = await two()
+    first.isCut = isLost
+    one.retire()
+    await run(100)
+    first.isCut = false
+    await run(3_000)
+    expect([one.free(), second.free()]).toEqual([0, slots - 1])
+    expect(told).toEqual([])
+    await end()
+    begun.length = 0
+    await run(3_000)
+    expect(told).toEqual(['first ended'])
+    expect(second.free()).toBe(slots)
+  },
+)
+
+it('stops an attempt though the first message about that was lost', async () => {
+  const { one, first, job, run, told, aborted } = await stage()
+  one.start([job])
+  await run(2_000)
+  first.isCut = true
+  one.abort(job)
+  first.isCut = false
+  await run(5_000)
+  expect(aborted).toContainEqual(expect.objectContaining({ seq: 1 }))
+  expect(told).toEqual([])
+})
+
+it('gives no job back as uncalled that it stops when the report of its end was lost', async () => {
+  const { one, first, job, run, end, told } = await stage()
+  one.start([job])
+  await run(2)
+  first.isCut = true
+  await end()
+  await run(1_200)
+  first.isCut = false
+  one.abort(job)
+  await run(5_000)
+  expect(told).toEqual(['first ended'])
+})
+
+it('waits for no end of an attempt that it stops while it cannot reach the worker', async () => {
+  const { one, first, job, run, told, places } = await stage()
+  one.start([job])
+  await run(2_000)
+  Object.assign(first, { isCut: true, isAway: true })
+  one.abort(job)
+  await run(4_000)
+  expect(told).toEqual(['first lost'])
+  expect(places).toEqual([expect.objectContaining({ host: hostname() })])
 })
 
 it('reports where the attempt ran, which is not where its job was claimed', async () => {
