@@ -37,7 +37,7 @@ create or replace function engine.claim_jobs(
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
-  v_is record; v_found record;  -- the worker, and what exists, in one query; its classes
+  v_is record; v_found record; v_next record;  -- the worker, and what exists, in one query; its classes; the next claim
   v_shut bigint[] := '{}'; v_able bigint[];  -- classes that gates hold back; active ones for which its labels have room
   v_begun bigint; v_since bigint := coalesce(p_since, -1); v_served engine.served; v_full boolean; v_locked boolean;
 begin
@@ -92,10 +92,10 @@ begin
       wake := case when exists (select 1 from sluice.idle) then v_able end; end if;
   end if;
   if not again and (not v_full or instants is not null) then
-    wake_us := engine.plan_next_wake(p_worker, v_is.tasks, v_found.classes, now_us, v_since, p_idle,
-      case when v_found.labelled then v_is.labels end, v_is.due_us);
+    v_next := engine.plan_next_wake(p_worker, v_is.tasks, v_found.classes, now_us, v_since, p_idle,
+      case when v_found.labelled then v_is.labels end, v_is.due_us, v_served.changed);
     -- A job that another transaction has locked may be free at any moment; classes may have been left out.
-    if v_served.soon then wake_us := least(wake_us, 250000); end if;
+    again := v_next.again; wake_us := least(v_next.wake_us, case when v_served.soon and not again then 250000 end);
   end if;
   if v_since < now_us - 8000000 then
     since := least(now_us - 5000000, v_is.due_us - 1, (

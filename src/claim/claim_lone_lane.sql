@@ -12,7 +12,7 @@ create or replace function engine.claim_lone_lane(
   p_cap bigint, p_ahead integer) returns engine.served
 language plpgsql as $$
 declare
-  v_done engine.served := row(p_begun, 0, false, null, false, null, false, null, null, null, null);
+  v_done engine.served := row(p_begun, 0, false, null, false, null, false, null, null, null, null, null);
   v_front record; v_lane sluice.lane; v_next sluice.lane[]; v_is record; v_free bigint := 2147483647; v_take integer;
   v_ahead engine.ahead; v_room engine.room; v_blocked integer; v_mark engine.marked; v_move engine.move;
 begin

@@ -10,7 +10,8 @@ create or replace function engine.decide_claim(
   p_most integer, p_ahead integer default null) returns engine.served
 language plpgsql as $$
 declare
-  v_done engine.served := row(engine.limiter_now_us(p_cap), 0, false, null, false, null, true, null, null, null, null);
+  v_done engine.served := row(
+    engine.limiter_now_us(p_cap), 0, false, null, false, null, true, null, null, null, null, null);
   v_cand record;
   v_buckets bigint[];
   v_real record;  -- what those buckets are to this worker: engine.resolve_buckets
@@ -54,9 +55,13 @@ begin
     v_done.again := not v_done.soon and v_mark.granted < case when v_unread
       then coalesce(cardinality(v_ahead.instants), v_is.rooms[v_ahead.deciding].avail)
       else (select sum(t) from unnest(v_share.take) t) end;
-  elsif v_mark.granted < p_want then
-    v_done.again := engine.has_more_for_claim(v_lanes, v_ids, v_share.take, v_share.blocked, v_blocked, v_mark.moves,
-      v_mark.granted, v_share.more, v_unread, v_costed, v_real.labels is not null, v_done.soon);
+  elsif v_mark.granted < p_want and not v_done.soon then
+    -- Lanes with costs or a label may be denied in their places again and again. If jobs were wanted from a lane that
+    -- stays as it was, they were set aside, or went away meanwhile, but those of a pool may find no member.
+    v_done.changed := v_next is not null or v_share.more
+      or v_unread and v_real.labels is null and (not v_costed or 0 = any (v_share.blocked))
+      or exists (select 1 from unnest(v_mark.moves) m where m.seen = 0 or v_real.labels is null);
+    v_done.soon := v_unread and not v_done.changed;
   end if;
   return v_done;
 end $$;

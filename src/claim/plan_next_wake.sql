@@ -1,8 +1,12 @@
--- Returns how long a worker of these classes may sleep: until the first job is due, or until the bucket that frees
--- first has a unit that no other sleeper will take. A worker takes all there is when it wakes. If claims grant ahead,
--- it takes as many units as it has slots, or three times as many if the last claim shows that jobs wait beside the
--- slots (`engine.claim_lone_lane`), at most those that become free until `engine.most_ahead_us`. A worker that wakes
--- too early finds nothing; when a sleeper would wake so late that units are lost, this worker wakes before it.
+-- Decides when a worker of these classes claims again, after a claim that got fewer jobs than it wanted. A claim moves
+-- each lane for which a bucket has no room into the list of that bucket. So lanes that are left in a ready list were
+-- not read, or their room went to a lane that had fewer jobs: then the next claim follows at once. They may also be
+-- left because a label of this worker has no room; such classes do not count. Otherwise the worker sleeps until the
+-- first job is due, or until the bucket that frees first has a unit that no other sleeper will take. A worker takes
+-- all there is when it wakes. If claims grant ahead, it takes as many units as it has slots, or three times as many if
+-- the last claim shows that jobs wait beside the slots (`engine.claim_lone_lane`), at most those that become free
+-- until `engine.most_ahead_us`. A worker that wakes too early finds nothing; when a sleeper would wake so late that
+-- units are lost, this worker wakes before it.
 -- p_classes: the worker's classes that no gate holds back
 -- p_tasks: the only tasks of which the worker can start a job now; null: all of its tasks.
 -- p_now, p_since: in the limiter's time, in microseconds; no list was due before p_since
@@ -10,25 +14,34 @@
 -- p_labels: the worker's labels; null: no class requires a label. When a limit by one of them bars a class, the worker
 -- sleeps until that limit has room for the next job, whatever else the class waits for.
 -- p_job: when the first scheduled job is due, in microseconds; null: none is scheduled
--- The result is how long to sleep, in microseconds; null: until it is notified.
+-- p_changed: as in `engine.served`. If ready lanes are left and nothing changed, a claim at once would get nothing
+-- either: so the worker sleeps until its label has the units that are kept for one of their jobs, or for 250 ms.
+-- again: the next claim should follow at once
+-- wake_us: how long to sleep, in microseconds; null: until it is notified
 create or replace function engine.plan_next_wake(
   p_worker bigint, p_tasks text[], p_classes bigint[], p_now bigint, p_since bigint, p_idle boolean, p_labels jsonb,
-  p_job bigint) returns bigint
+  p_job bigint, p_changed boolean, out again boolean, out wake_us bigint)
 language plpgsql as $$
 declare
-  v_wait record;
-  v_barred bigint[] := '{}';
-  v_bar record;
-  v_due bigint;
+  v_wait record; v_barred bigint[] := '{}'; v_bar record; v_wake record; v_due bigint;
+  v_soon bigint := p_now + 250000;
+  v_ready boolean;  -- lanes are left in the ready lists of classes that no label bars
   v_free bigint;   -- when a unit is free
   v_slack bigint;  -- how long the unit may wait for a worker, so that the worker takes more at once
   v_late bigint;   -- how much later a worker comes than that; a sleeper right after it would mostly come too early
   v_reach bigint;  -- for how long one claim ahead of time grants, with some ms for a worker that comes late
-  v_wake record;
 begin
   if p_labels is not null then
     select b.* into v_bar from engine.find_classes_without_room(p_labels, p_classes, p_now) b;
     v_barred := v_bar.classes;
+    v_soon := case when not v_bar.kept then v_soon end;
+  end if;
+  again := false;
+  if p_changed is not null then
+    v_ready := exists (
+      select 1 from unnest(p_classes) c where c <> all (v_barred)
+        and (select l.due from sluice.list l where l.class = c and l.id = 0 order by l.v desc limit 1) is not null);
+    again := v_ready and p_changed; if again then return; end if;
   end if;
   select w.* into v_wait from (select c from unnest(p_classes) c where c <> all (v_barred)) c (id)
   cross join lateral (
@@ -65,7 +78,7 @@ begin
     v_due := v_free + v_slack;
   end if;
   -- Another worker is promoting a job that is due already, so this worker does not come back at once.
-  v_due := least(v_due, case when p_job <= p_now then p_now + 20000 else p_job end);
+  v_due := least(v_due, case when v_ready then v_soon end, case when p_job <= p_now then p_now + 20000 else p_job end);
   if p_idle and not exists (
     select 1 from sluice.idle i where i.worker = p_worker and (i.tasks, i.bucket, i.wake_at, i.barred)
       is not distinct from (p_tasks, v_wait.id, coalesce(v_due, 0), nullif(v_barred, '{}')))
@@ -75,5 +88,5 @@ begin
     on conflict (worker) do update set tasks = excluded.tasks, bucket = excluded.bucket, wake_at = excluded.wake_at,
       barred = excluded.barred;
   end if;
-  return case when v_due is not null then greatest(v_due - p_now, 0) end;
+  wake_us := case when v_due is not null then greatest(v_due - p_now, 0) end;
 end $$;

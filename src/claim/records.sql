@@ -9,12 +9,14 @@ create type engine.move as (
 
 -- The result of a claim. now_us: the limiter's time of its decision. granted: how many jobs it claimed; jobs: their
 -- JSON. again: the next claim should follow at once. soon: it should follow within 250 ms, because another transaction
--- has locked a job, or because classes were left out. probing: as in `engine.read_claim_room`. served: false when
--- `engine.claim_lone_lane` met another case. of, taken: the class of each lane that was served, and how many of its
--- jobs were claimed. instants: when each of the jobs may begin; null: now. stale: as in `engine.read_claim_room`.
+-- has locked a job, or because classes or lanes were left out. probing: as in `engine.read_claim_room`. served: false
+-- when `engine.claim_lone_lane` met another case. of, taken: the class of each lane that was served, and how many of
+-- its jobs were claimed. instants: when each of the jobs may begin; null: now. stale: as in `engine.read_claim_room`.
+-- changed: lanes are not as they were, so the next claim may get jobs of the ready lanes that are left. Null: none are
+-- left, or other fields show what follows.
 create type engine.served as (
   now_us bigint, granted integer, again boolean, jobs text, soon boolean, probing boolean, served boolean, of bigint[],
-    taken integer[], instants bigint[], stale bigint[]);
+    taken integer[], instants bigint[], stale bigint[], changed boolean);
 
 -- The jobs that a claim marked: how many it has, their JSON (claim/claimed-job.ts), and the move of each
 -- lane.

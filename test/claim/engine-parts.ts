@@ -151,32 +151,3 @@ export async function failRecordsOfBegun(db: Queryable): Promise<() => Promise<u
   await db.query(`alter function ${fn}.record_begun rename to unreachable`)
   return () => db.query(`alter function ${fn}.unreachable rename to record_begun`)
 }
-
-/**
- * Whether a claim is followed by another at once, for two lanes.
- * @param given.list the list of both; by default the ready one
- * @param given.seen how many jobs of the first it found; undefined: it wanted none
- */
-export async function hasMore(
-  db: Queryable,
-  given: {
-    take: string
-    blocked: string
-    listed: string
-    list?: number
-    seen?: number
-    isUnread?: boolean
-    hasLabels?: boolean
-  },
-): Promise<unknown> {
-  const { take, blocked, listed, list = 0, seen, isUnread = false, hasLabels = false } = given
-  const moves = seen === undefined ? '{}' : `{"(1,${seen},0,,f,,)"}`
-  const [row] = await sqlOn(db).query<{ more: boolean }>(
-    `select engine.has_more_for_claim(
-       array(select jsonb_populate_record(null::sluice.lane, jsonb_build_object('id', i, 'list', $7::bigint))
-             from generate_series(1, 2) i),
-       '{1,2}', $1, $2, $3, $4::engine.move[], 0, false, $5, true, $6, false) as more`,
-    [take, blocked, listed, moves, isUnread, hasLabels, list],
-  )
-  return row?.more
-}

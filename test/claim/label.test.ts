@@ -315,6 +315,24 @@ for (const engine of mainEngines) {
       },
     )
 
+    it.each(['a', 'b'])(
+      'a worker sleeps until its label has the units that are kept for the first job, of %s, of two tenants',
+      async (first) => {
+        const name = `first.${first}`
+        const ip = limit(`${name}.ip`, { window: '10/h', by: label('host') })
+        const limits = [{ limit: ip, cost: ({ n = 1 }: { n?: number | undefined }) => n }, perTenant('equal', '100/s')]
+        const mixed = task(name, { input: tenantInput, limits: limits as never, run: () => undefined })
+        const worker = await host('a')
+        await at.sluice.send(mixed, { tenant: 'c', n: 8 })
+        expect(await claimAll(at.db, worker, [name], 1)).toHaveLength(1)
+        await at.sluice.send(mixed, { tenant: first, n: 3 }, { priority: 1 })
+        await at.sluice.send(mixed, { tenant: first === 'a' ? 'b' : 'a', n: 1 })
+        const { jobs, wakeUs } = await last(worker, [name])
+        expect(jobs).toEqual([])
+        expect(wakeUs).toBeGreaterThan(1_000_000)
+      },
+    )
+
     it('room in another limit notifies a worker that has room under its own label', async () => {
       const mixed = quietTask('mixed', [
         limit('shared', { concurrency: 1 }),

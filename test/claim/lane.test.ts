@@ -125,6 +125,18 @@ for (const engine of mainEngines) {
       expect(await claim(db, at.worker, ['quiet'], 5)).toMatchObject({ jobs: [], again: false })
     })
 
+    it('whose jobs have all expired makes no worker overlook the lanes behind it', async () => {
+      const { db, sluice, clock } = at
+      const stale = quietTask('stale', [perTenant('stale', '100/s', 9)])
+      for (const tenant of ['a', 'b']) {
+        await sluice.send(stale, { tenant }, { priority: 1, maxWait: '1s' })
+        await sluice.send(stale, { tenant })
+      }
+      await clock.set(startMs + 2_000)
+      // A claim of two considers one lane of each tenant.
+      expect(tenants(await claimAll(db, at.worker, ['stale'], 2)).toSorted()).toEqual(['a', 'b'])
+    })
+
     it('goes on while a job of its own waits for its retry', async () => {
       const { db } = at
       await at.sluice.sendMany(quiet, rows(1, 3))

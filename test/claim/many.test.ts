@@ -16,7 +16,7 @@ import {
   quietTask,
   tenantInput,
 } from './engine.ts'
-import { costOfClaim, deleteLanes, hasMore, lockClasses } from './engine-parts.ts'
+import { costOfClaim, deleteLanes, lockClasses } from './engine-parts.ts'
 import { task } from '../../src/tasks/task.ts'
 import { later, until } from '../until.ts'
 import { queryable } from '../servers/database.ts'
@@ -90,34 +90,6 @@ describe('a claim', () => {
     expect(await count(db, 'sluice.lane where list is not null')).toBe(1_000 - 1)
     expect(await claimAll(db, worker, ['flood'], 2_499)).toHaveLength(2_499)
   })
-})
-
-const none = { take: '{0,0}', blocked: '{0,0}', listed: '{0,0}' }
-const byLabel = { take: '{1,0}', blocked: '{1,1}', listed: '{0,0}', hasLabels: true }
-it.each([
-  { what: 'when turns were moved past lanes that were not read', given: { ...none, isUnread: true }, is: true },
-  { what: 'but not when all lanes were read', given: none, is: false },
-  {
-    what: 'but not when lanes with costs were denied in their places',
-    given: { take: '{0,0}', blocked: '{1,1}', listed: '{1,1}', list: 7, isUnread: true },
-    is: false,
-  },
-  { what: 'when the room of a label went to a lane without jobs', given: { ...byLabel, seen: 0 }, is: true },
-  { what: 'when it went to one with fewer jobs', given: { ...byLabel, take: '{2,2}', seen: 1 }, is: true },
-  {
-    what: 'but not when no other lane waits for the label',
-    given: { ...byLabel, take: '{2,1}', blocked: '{1,0}', seen: 1 },
-    is: false,
-  },
-  { what: 'but not when a label has no room', given: { ...byLabel, seen: 1 }, is: false },
-  {
-    what: 'when a label denied a lane that went first because of its list',
-    given: { ...byLabel, take: '{0,0}', list: 7 },
-    is: true,
-  },
-  { what: 'but not when it was that lane’s turn', given: { ...byLabel, take: '{0,0}' }, is: false },
-])('a claim that got nothing is followed by another at once $what', async ({ given, is }) => {
-  expect(await hasMore(at.db, given)).toBe(is)
 })
 
 it('thousands of sends of one tenant are read in as few portions as those of thousands of tenants', async () => {

@@ -8,8 +8,9 @@
 -- classes: those to leave out.
 -- bucket: of the label buckets without room, the one that has room first. Null: all have room.
 -- due, period, slack: next, period and slack of that bucket, as in `engine.bucket_room`.
+-- kept: a class stays in the claim whose job needs more units than the label has left.
 create or replace function engine.find_classes_without_room(p_labels jsonb, p_classes bigint[], p_now bigint,
-  out classes bigint[], out bucket bigint, out due bigint, out period bigint, out slack bigint)
+  out classes bigint[], out bucket bigint, out due bigint, out period bigint, out slack bigint, out kept boolean)
 language plpgsql stable as $$
 declare
   v_class record;
@@ -33,6 +34,9 @@ begin
       order by r.vstart, r.id limit 1) f;
     v_need := null;
     if v_lane.costed then
+      select f.* into v_lane from (  -- the one that a claim looks at first
+        select * from sluice.lane r where r.class = v_class.id and r.list = 0 and r.vstart = v_lane.vstart
+        order by r.id limit 64) f order by f.rank, f.id limit 1;
       select j.costs into v_costs from sluice.job j
       where j.lane = v_lane.id and j.seq >= v_lane.bound and j.claim is null and j.due_at is null
       order by j.seq limit 1;
@@ -62,5 +66,6 @@ begin
     period := v_room.period;
     slack := v_room.slack;
   end loop;
+  kept := v_of && v_taken;
   classes := classes || array(select u.c from unnest(v_short, v_of) u (c, b) where u.b <> all (v_taken));
 end $$;
