@@ -77,8 +77,8 @@ begin
     end loop;
     v_due := v_free + v_slack;
   end if;
-  -- Another worker is promoting a job that is due already, so this worker does not come back at once.
-  v_due := least(v_due, case when v_ready then v_soon end, case when p_job <= p_now then p_now + 20000 else p_job end);
+  -- A job that is due already is being promoted by another worker, or another transaction has locked it.
+  v_due := least(v_due, case when v_ready then v_soon end, case when p_job <= p_now then p_now + 250000 else p_job end);
   if p_idle and not exists (
     select 1 from sluice.idle i where i.worker = p_worker and (i.tasks, i.bucket, i.wake_at, i.barred)
       is not distinct from (p_tasks, v_wait.id, coalesce(v_due, 0), nullif(v_barred, '{}')))

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { Finisher } from '../../src/claim/finish/finish.ts'
-import { claim, claimAll, claimsInHand, emptied, engines, enter, quietTask, workerIds } from './engine.ts'
+import { claim, claimAll, claimsInHand, count, emptied, engines, enter, quietTask, workerIds } from './engine.ts'
 import { suspect, watchWorkers, workerRound } from '../fleet/engine.ts'
 import { lockJob } from '../servers/stranger.ts'
 import { until } from '../until.ts'
@@ -41,4 +41,11 @@ it('another worker is found lost while the job of a lost one is locked', async (
     await workerRound(at.db, at.worker)
     return !(await workerIds(at.db)).includes(b)
   }, 'b is rescued')
+})
+
+it('a worker comes back for a due job that another client has locked four times a second, not more often', async (context) => {
+  const id = await at.sluice.send(quiet, {}, { delay: '1ms' })
+  await lockJob(context, at.sluice.url, id)
+  await until(async () => (await count(at.db, 'sluice.job where due_at <= sluice.now()')) === 1, 'due')
+  expect(await claim(at.db, at.worker, ['quiet'], 1)).toMatchObject({ jobs: [], again: false, wakeUs: 250_000 })
 })
