@@ -4,6 +4,7 @@ import path from 'node:path'
 import type { Jiti } from 'jiti'
 import * as testing from '../testing/index.ts'
 import { defineConfig, type SluiceConfig } from '../config.ts'
+import { systemClock } from '../core/clock.ts'
 import { SluiceError, UsageError, textOfError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { env } from '../db/open.ts'
@@ -21,6 +22,7 @@ import { logStyle } from '../report/options.ts'
 import { celeryWork } from '../worker/celery-work.ts'
 import { graceMsOf } from '../worker/options.ts'
 import { joinLines } from './failure.ts'
+import { screen } from './screen.ts'
 
 /** A config file's content and place. */
 export interface Found {
@@ -59,6 +61,9 @@ const known = [
   'retention',
   'prune',
 ]
+
+/** How long a file is loaded before the command names it. */
+const quietMs = 5_000
 
 let jiti: Jiti | undefined
 
@@ -146,11 +151,19 @@ function bad(file: string, why: string): UsageError {
 
 async function load(file: string): Promise<Record<string, unknown>> {
   if (!fs.statSync(file, { throwIfNoEntry: false })?.isFile()) throw bad(file, 'there is no such file')
+  const loaded = new AbortController()
+  // It keeps the process alive: if the file waits for nothing that can come, Node ends without naming the file.
+  void systemClock.sleep(quietMs, loaded.signal).then(() => {
+    const text = `still loading ${file}: an \`await\` at its top level, or in a file that it imports, may never end\n`
+    if (!loaded.signal.aborted) screen.write(text)
+  })
   try {
     return await (await loader()).import(file)
   } catch (error) {
     const message = `${file} cannot be loaded: ${joinLines(textOfError(error))}`
     throw new UsageError(SluiceError.is(error) ? error.code : 'SLUICE_BAD_CONFIG', message, { cause: error })
+  } finally {
+    loaded.abort()
   }
 }
 

@@ -151,6 +151,12 @@ describe('a usage error ends with exit code 2 and one line', () => {
   })
 })
 
+it('a config that is never loaded is named after some seconds', async () => {
+  project.write('never.config.ts', `await new Promise(() => {})\nexport default {}`)
+  const { err } = await project.run(['status', '--config', 'never.config.ts'])
+  expect(err).toMatch(/^still loading \S+never\.config\.ts: /)
+})
+
 it('an unreachable store ends with exit code 3, as JSON too, never with a stack', async () => {
   const plain = await project.run(['status'])
   expect(plain).toMatchObject({ code: 3, out: '' })
