@@ -21,6 +21,12 @@ const lostWords =
 /** Message of node-postgres for a request that found all connections of the pool in use until its time was over. */
 const allInUse = 'timeout exceeded when trying to connect'
 
+/** Node's codes for a certificate that it does not accept. */
+const untrusted = /CERT|_SIGNATURE$/
+
+/** Message of node-postgres for a server without TLS. */
+const withoutTls = 'The server does not support SSL connections'
+
 const ofOwner = 'the owner of '
 
 /** A statement without a reply in time. */
@@ -59,11 +65,13 @@ export function unreachableError(where: string, cause: unknown): StoreError {
       ? `PostgreSQL at ${where} answers, but the database does not exist (${why}); create it (\`createdb\`), or correct DATABASE_URL`
       : code.startsWith('28')
         ? `PostgreSQL at ${where} answers, but refuses the login (${why}); correct the user and password in DATABASE_URL`
-        : where.startsWith(ofOwner)
-          ? `${where} did not answer (${why}); another process that uses this directory takes its place`
-          : why === allInUse
-            ? `all connections of this process to PostgreSQL at ${where} were in use for seconds; make fewer requests at once, or give \`connections\` to Sluice.open; if that is not the cause, check that the server answers`
-            : `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`
+        : why === withoutTls || untrusted.test(String((cause as { code?: unknown } | null)?.code))
+          ? `PostgreSQL at ${where} answers, but not with TLS as it is wanted here (${why}); correct in DATABASE_URL what is wanted, and whom to trust: \`?sslmode=verify-full&sslrootcert=<file>\``
+          : where.startsWith(ofOwner)
+            ? `${where} did not answer (${why}); another process that uses this directory takes its place`
+            : why === allInUse
+              ? `all connections of this process to PostgreSQL at ${where} were in use for seconds; make fewer requests at once, or give \`connections\` to Sluice.open; if that is not the cause, check that the server answers`
+              : `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`
   return new StoreError('SLUICE_STORE_UNREACHABLE', text, { cause })
 }
 

@@ -1,12 +1,16 @@
-import fs, { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { once } from 'node:events'
+import fs, { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { TLSSocket } from 'node:tls'
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
 import { z } from 'zod'
 import { env, place } from '../../src/db/open.ts'
 import { migratedTemplate } from '../../src/db/template.ts'
 import { limit, type Log, Sluice, task } from '../../src/index.ts'
 import { emptyDatabase } from '../servers/database.ts'
+import { selfSigned } from '../servers/redis.ts'
 
 let dir: string
 beforeEach(() => void (dir = mkdtempSync(join(tmpdir(), 'sluice-open-'))))
@@ -131,4 +135,30 @@ it('an embedded store that ends for good reports that, gives up running attempts
   const again = await Sluice.open({ store })
   expect(again.owner).toBe(true)
   await Promise.all([sluice.close(), again.close()])
+})
+
+it('a server with TLS that is not trusted, or without TLS that is wanted, is not reported as silent', async ({
+  onTestFinished,
+}) => {
+  const paths = await selfSigned()
+  const [cert, key] = [readFileSync(paths.cert), readFileSync(paths.key)]
+  for (const [letter, why] of [
+    ['S', 'self-signed certificate'],
+    ['N', 'does not support SSL'],
+  ] as const) {
+    // What PostgreSQL answers to a request for TLS: yes or no.
+    const server = createServer((socket) =>
+      socket.once('data', () => {
+        socket.write(letter)
+        if (letter === 'S') new TLSSocket(socket, { isServer: true, cert, key }).on('error', () => socket.destroy())
+      }),
+    ).listen(0, '127.0.0.1')
+    onTestFinished(() => void server.close())
+    await once(server, 'listening')
+    const store = `postgres://u@127.0.0.1:${(server.address() as AddressInfo).port}/d?sslmode=verify-full`
+    await expect(Sluice.open({ store })).rejects.toMatchObject({
+      code: 'SLUICE_STORE_UNREACHABLE',
+      message: expect.stringMatching(new RegExp(`answers, but not with TLS .*${why}.*sslrootcert`)),
+    })
+  }
 })
