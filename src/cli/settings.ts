@@ -69,8 +69,8 @@ export function nameOf({ store, schema }: Pick<Settings, 'store' | 'schema'>): s
 function placeOf(store: string): string {
   if (!store.startsWith('postgres')) return store
   try {
-    const { host, pathname } = new URL(store)
-    return `${host}${pathname}`
+    const { host, pathname, searchParams } = new URL(store)
+    return `${searchParams.get('host') ?? decodeURIComponent(host)}${pathname}`
   } catch {
     return 'the database'
   }

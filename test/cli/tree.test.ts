@@ -7,7 +7,7 @@ import { examples } from '../../src/cli/examples.ts'
 import { meant } from '../../src/cli/hints.ts'
 import { nearest } from '../../src/core/nearest.ts'
 import { build } from '../../src/cli/program.ts'
-import { givenOptions } from '../../src/cli/settings.ts'
+import { givenOptions, nameOf } from '../../src/cli/settings.ts'
 import { workFlags } from '../../src/cli/work.ts'
 
 let program: Command
@@ -137,4 +137,12 @@ it('the options that were given are written as they were, but for one', () => {
   const given = ['--celery', 'a,b', '--celery-events', '--rate', '5/s', '--label', 'ip=1', '--label', 'zone=x']
   const work = workFlags(new Command('work')).parse(['-c', '4', ...given, '--tasks', 'tasks.ts'], { from: 'user' })
   expect(givenOptions(work, '--tasks')).toEqual(['--concurrency', '4', ...given])
+})
+
+it.each([
+  ['postgres://u:secret@h:5432/d', 'h:5432/d'],
+  ['postgres:///d?host=/run/postgresql&user=u', '/run/postgresql/d'],
+  ['postgres://u@%2Frun%2Fpostgresql/d', '/run/postgresql/d'],
+])('the name of a store shows where it is, also behind a socket: %s', (store, name) => {
+  expect(nameOf({ store, schema: 'sluice' })).toBe(name)
 })
