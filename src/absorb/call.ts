@@ -2,7 +2,7 @@
 import type { Address } from '../celery/carrier.ts'
 import { readJson } from '../celery/json.ts'
 import type { RemoteError, TaskResult } from '../celery/result.ts'
-import { readSignature, type Signature } from '../celery/signature.ts'
+import { membersOf, readSignature, type Signature, tasksIn } from '../celery/signature.ts'
 import { blank, type TaskMessage } from '../celery/task-message.ts'
 import { readTime } from '../celery/time.ts'
 import { codeOf, textOfError, UsageError } from '../core/errors.ts'
@@ -129,7 +129,7 @@ const endsChain = ({ state }: TaskResult) => state === 'FAILURE' || state === 'R
  * that nobody waits for the last one for ever.
  */
 export function repliesOf(call: Call, result: TaskResult): { result: TaskResult; to: Replies }[] {
-  const rest = endsChain(result) ? call.chain : []
+  const rest = endsChain(result) ? call.chain.flatMap(tasksIn) : []
   const failed = rest.flatMap(({ options }) => {
     const [id, replyTo = call.replyTo] = [textOf(options, 'task_id'), textOf(options, 'reply_to')]
     if (id === undefined) return []
@@ -147,7 +147,7 @@ export function chordPartsOf(call: Call, result: TaskResult): Part[] {
       ? []
       : [{ groupId, index: call.groupIndex, result, body: call.chord }]
   if (!endsChain(result)) return own
-  const rest = call.chain.flatMap((one) => {
+  const rest = call.chain.flatMap(tasksIn).flatMap((one) => {
     const [id, body] = [textOf(one.options, 'task_id'), chordOf(one)]
     const group = textOf(one.options, 'group_id')
     if (id === undefined || body === undefined || group === undefined) return []
@@ -160,11 +160,12 @@ export function chordPartsOf(call: Call, result: TaskResult): Part[] {
 export function followersOf(id: string, call: Call, { state, value }: TaskResult, nowMs: number): Follower[] {
   const { callbacks, errbacks, chain } = call
   const from = { id, call, nowMs }
-  if (state === 'FAILURE') return errbacks.map((one, n) => createFollower({ ...from, as: `error ${n}` }, one, [id], []))
+  if (state === 'FAILURE')
+    return errbacks.flatMap((one, n) => createFollowers({ ...from, as: `error ${n}` }, one, [id], []))
   if (state !== 'SUCCESS') return []
   const [next, ...rest] = chain
-  const all = callbacks.map((one, n) => createFollower({ ...from, as: `success ${n}` }, one, [value], []))
-  return next === undefined ? all : [...all, createFollower({ ...from, as: 'next' }, next, [value], rest)]
+  const all = callbacks.flatMap((one, n) => createFollowers({ ...from, as: `success ${n}` }, one, [value], []))
+  return next === undefined ? all : [...all, ...createFollowers({ ...from, as: 'next' }, next, [value], rest)]
 }
 
 /** Returns what is sent when the members of a chord have ended: its last task with their results, or what follows its failure. */
@@ -176,10 +177,10 @@ export function chordFollowers(
 ): Follower[] {
   // Which of its members ended last is not the same each time.
   const from = { id: result.id, of: groupId, call, nowMs }
-  if ('results' in outcome) return [createFollower({ ...from, as: 'chord' }, body, [outcome.results], [])]
+  if ('results' in outcome) return createFollowers({ ...from, as: 'chord' }, body, [outcome.results], [])
   const id = textOf(body.options, 'task_id') ?? result.id
-  return listOf(body.options, 'link_error').map((one, n) =>
-    createFollower({ ...from, as: `chord ${n}` }, one, [id], []),
+  return listOf(body.options, 'link_error').flatMap((one, n) =>
+    createFollowers({ ...from, as: `chord ${n}` }, one, [id], []),
   )
 }
 
@@ -199,9 +200,27 @@ function whenOf(options: Signature['options'], name: string, nowMs: number): num
   return typeof found === 'string' ? readTime(found) : undefined
 }
 
-/** `id`: the task that it follows; `as`: which of its followers it is, or which of `of`, if its own id must not depend on that task. */
+/** Where followers come from: `as` is which of those of the task `id` it is, or of `of`, if its id must not depend on that task. */
+interface Origin {
+  readonly id: string
+  readonly of?: string
+  readonly call: Call
+  readonly nowMs: number
+  readonly as: string
+}
+
+function createFollowers(
+  from: Origin,
+  next: Signature,
+  given: readonly unknown[],
+  chain: readonly Signature[],
+): Follower[] {
+  if (next.subtask_type === undefined) return [createFollower(from, next, given, chain)]
+  return membersOf(next).map((one, n) => createFollower({ ...from, as: `${from.as} ${n}` }, one, given, chain))
+}
+
 function createFollower(
-  { id: parentId, of = parentId, call, nowMs, as }: { id: string; of?: string; call: Call; nowMs: number; as: string },
+  { id: parentId, of = parentId, call, nowMs, as }: Origin,
   { task, args, kwargs, immutable, options }: Signature,
   given: readonly unknown[],
   chain: readonly Signature[],
@@ -228,7 +247,7 @@ function createFollower(
     ignoreResult: options['ignore_result'] === true,
     callbacks: listOf(options, 'link'),
     errbacks: listOf(options, 'link_error'),
-    chain: [...chain, ...listOf(options, 'chain').toReversed()],
+    chain: [...listOf(options, 'chain').toReversed(), ...chain],
     chord: chordOf({ options } as Signature),
     headers: headersOf(options),
   }

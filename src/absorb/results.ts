@@ -1,6 +1,7 @@
 /** Sends results to the producers of Celery that wait for them, and the tasks that follow a result. */
 import { callRedis } from '../celery/redis-call.ts'
 import { resultKey, resultKeptS, resultMessage, type TaskResult, writeResult } from '../celery/result.ts'
+import { type Signature, tasksIn } from '../celery/signature.ts'
 import { type TaskMessage, writeTask } from '../celery/task-message.ts'
 import { writeTime } from '../celery/time.ts'
 import type { Clock } from '../core/clock.ts'
@@ -96,16 +97,25 @@ export class Results {
 
   /** Counts a member of a chord, and sends the last task after the last member. */
   async #count(part: Part, call: Call): Promise<void> {
-    const outcome = await this.#chords?.add(part)
-    if (outcome === undefined) return
     const { result, body } = part
+    // Nobody counts, so the member was refused.
+    if (this.#chords === undefined) return this.#failAll(body, result)
+    const outcome = await this.#chords.add(part)
+    if (outcome === undefined) return
     for (const one of chordFollowers(part, call, outcome, this.#options.clock.wallMs()))
       await this.#follow(result.id, one)
-    const id = body.options['task_id']
-    if ('error' in outcome && typeof id === 'string') {
-      const failed: TaskResult = { id, state: 'FAILURE', value: outcome.error, traceback: undefined }
-      await this.send(failed, { replyTo: null, ignoreResult: false, about: { parent_id: result.id } })
+    if ('error' in outcome) await this.#failAll(body, { ...result, state: 'FAILURE', value: outcome.error })
+    await this.#chords.end(part)
+  }
+
+  /** Reports a failure as that of the last task of a chord, and of what follows it. */
+  async #failAll(body: Signature, { id: parentId, state, value }: TaskResult): Promise<void> {
+    if (state === 'SUCCESS') return
+    for (const { options } of tasksIn(body)) {
+      const { task_id: id, reply_to: replyTo } = options
+      if (typeof id !== 'string') continue
+      const to = { replyTo: typeof replyTo === 'string' ? replyTo : null, ignoreResult: false }
+      await this.send({ id, state, value, traceback: undefined }, { ...to, about: { parent_id: parentId } })
     }
-    await this.#chords?.end(part)
   }
 }

@@ -1,5 +1,5 @@
 /** Signatures: tasks that Celery sends later, after the one that carries them. */
-import { checkFields } from '../core/fields.ts'
+import { checkFields, present } from '../core/fields.ts'
 import { isRecord } from './json.ts'
 import { unreadableError } from './wire.ts'
 
@@ -13,6 +13,8 @@ export interface Signature {
   readonly immutable: boolean
   /** How it is sent, by Celery's names: `queue`, `countdown`, `task_id`, `reply_to` and so on. */
   readonly options: Readonly<Record<string, unknown>>
+  /** `group`: it stands for the tasks in the argument `tasks`, which are sent side by side. */
+  readonly subtask_type?: 'group'
 }
 
 /** Celery's options of a task stand one level deeper. */
@@ -34,26 +36,78 @@ export function signature(
 }
 
 /** The task as it is carried on the wire. */
-export function writeSignature({ task, args, kwargs, immutable, options }: Signature): Record<string, unknown> {
-  return { task, args, kwargs, options, subtask_type: null, immutable }
+export function writeSignature(signature: Signature): Record<string, unknown> {
+  const { task, args, kwargs, immutable, options, subtask_type = null } = signature
+  return { task, args, kwargs, options, subtask_type, immutable }
 }
 
 /** Options of a task with tasks that follow it. */
 const followNames = ['chord', 'chain', 'link', 'link_error']
 
 /**
- * Reads a task that another message carries.
- * @throws SluiceError SLUICE_CELERY_MESSAGE: not a signature, or a group or chain inside of one
+ * Reads a task that another message carries, or a group. A chain is its first task, with the others among its options.
+ * @throws SluiceError SLUICE_CELERY_MESSAGE: not a signature, or a chord
  */
 export function readSignature(found: unknown): Signature {
   if (!isRecord(found) || typeof found['task'] !== 'string') throw unreadableError('a task that follows it has no name')
   const { task, args = [], kwargs = {}, options = {}, immutable = false, subtask_type: type = null } = found
-  if (type !== null) throw unreadableError(`a ${JSON.stringify(type)} follows it; only single tasks may`)
+  if (type !== null && type !== 'group' && type !== 'chain')
+    throw unreadableError(`a ${JSON.stringify(type)} follows it; only single tasks, groups and chains may`)
   if (!Array.isArray(args) || !isRecord(kwargs) || !isRecord(options))
     throw unreadableError(`the arguments or options of "${task}", which follows it, have the wrong form`)
   // What follows it in turn is sent by whoever executes it, perhaps here, when it is too late to refuse anything.
   for (const name of followNames) for (const one of [options[name] ?? []].flat()) readSignature(one)
-  return { task, args, kwargs, options, immutable: immutable === true }
+  if (type !== null && args.length > 0) throw unreadableError(`a ${type} with arguments of its own follows it`)
+  if (type === 'chain') return firstOf(readSteps(kwargs['tasks']), options)
+  if (type === null) return { task, args, kwargs, options, immutable: immutable === true }
+  readSignatures(kwargs['tasks'])
+  return { task, args: [], kwargs, options, immutable: false, subtask_type: type }
+}
+
+type Options = Signature['options']
+
+/** Returns options with further tasks that follow a success, or a failure. */
+function followedBy(options: Options, { link = [], link_error = [] }: Options): Options {
+  const [callbacks, errbacks] = [options['link'] ?? [], options['link_error'] ?? []]
+  return { ...options, link: [callbacks, link].flat(), link_error: [errbacks, link_error].flat() }
+}
+
+/** Returns the first task of a chain, with the options of the whole as Celery's workers distribute them. */
+function firstOf(steps: readonly Signature[], whole: Options): Signature {
+  const { task_id, group_id, group_index, chord, link, link_error, ...own } = whole
+  const ending = present({ task_id, group_id, group_index, chord })
+  const [first, ...rest] = steps.map((one, n) => {
+    const isLast = n === steps.length - 1
+    const options = { ...(n === 0 ? own : {}), ...(isLast ? ending : {}), ...one.options }
+    return { ...one, options: followedBy(options, isLast ? { link, link_error } : { link_error }) }
+  })
+  if (first === undefined) throw unreadableError('an empty chain follows it')
+  return { ...first, options: { ...first.options, chain: [...rest.toReversed(), first.options['chain'] ?? []].flat() } }
+}
+
+/** Reads the tasks of a chain, in order. @throws SluiceError SLUICE_CELERY_MESSAGE: also if a group is not the last of them */
+export function readSteps(found: unknown): Signature[] {
+  const steps = readSignatures(found)
+  if (steps.slice(0, -1).every(({ subtask_type: type }) => type === undefined)) return steps
+  throw unreadableError('tasks follow a group in a chain, which Celery itself makes a chord of')
+}
+
+/** Returns what is sent for a task, or a group: its members, with the group's own options. */
+export function membersOf(signature: Signature): Signature[] {
+  if (signature.subtask_type === undefined) return [signature]
+  const { task_id: _task, group_id: _group, group_index: _index, chord: _chord, ...given } = signature.options
+  const { link: _callbacks, link_error: _errbacks, ...own } = given
+  return readSignatures(signature.kwargs['tasks'])
+    .flatMap(membersOf)
+    .map((one) => ({ ...one, options: followedBy({ ...one.options, ...own }, given) }))
+}
+
+/** Returns all tasks of which results may be awaited if a task, or a group, is sent: with the rest of chains that it begins. */
+export function tasksIn(signature: Signature): Signature[] {
+  return membersOf(signature).flatMap((one) => {
+    const rest = [one.options['chain'] ?? []].flat().map(readSignature)
+    return [one, ...rest.flatMap(tasksIn)]
+  })
 }
 
 /** Reads a list of signatures, which may be absent. @throws SluiceError SLUICE_CELERY_MESSAGE */

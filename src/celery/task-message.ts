@@ -1,6 +1,14 @@
 /** Celery's message of a task: written by protocol 2, read by protocols 1 and 2. */
 import { isRecord, writeJson } from './json.ts'
-import { awaitedIn, readSignature, readSignatures, type Signature, writeSignature } from './signature.ts'
+import {
+  awaitedIn,
+  readSignature,
+  readSignatures,
+  readSteps,
+  type Signature,
+  tasksIn,
+  writeSignature,
+} from './signature.ts'
 import { readTime, reprOf, writeTime } from './time.ts'
 import { readBody, unreadableError, type WireMessage, writeBody } from './wire.ts'
 
@@ -142,7 +150,8 @@ export async function readTask(
 
 /** True if it is a member of a chord, or a task that follows it is. */
 export function hasChord({ chord, chain, callbacks }: Pick<TaskMessage, 'chord' | 'chain' | 'callbacks'>): boolean {
-  return chord !== undefined || [...chain, ...callbacks].some(({ options }) => (options['chord'] ?? null) !== null)
+  const all = [...chain, ...callbacks].flatMap(tasksIn)
+  return chord !== undefined || all.some(({ options }) => (options['chord'] ?? null) !== null)
 }
 
 /** The fields by which it is reported that a task cannot be carried out. */
@@ -196,6 +205,7 @@ function fieldsOf(
   const [task, id] = [text('task'), text('id')]
   if (task === undefined || id === undefined) throw unreadableError('it has no name of a task, or no id')
   const [args = [], kwargs = {}, timelimit, chord = null] = ['args', 'kwargs', 'timelimit', 'chord'].map(field)
+  const chain = field('chain')
   if (!Array.isArray(args) || !isRecord(kwargs)) throw unreadableError(`the arguments of "${task}" have the wrong form`)
   const [hard, soft] = Array.isArray(timelimit) ? timelimit : []
   return {
@@ -219,7 +229,7 @@ function fieldsOf(
     origin: text('origin'),
     callbacks: readSignatures(field('callbacks')),
     errbacks: readSignatures(field('errbacks')),
-    chain: readSignatures(field('chain')).toReversed(),
+    chain: readSteps(Array.isArray(chain) ? chain.toReversed() : chain),
     chord: chord === null ? undefined : readSignature(chord),
     headers,
   }

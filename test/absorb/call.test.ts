@@ -14,7 +14,7 @@ import {
   unknownTask,
 } from '../../src/absorb/call.ts'
 import { inputOf } from '../../src/celery/arguments.ts'
-import { signature } from '../../src/celery/signature.ts'
+import { readSignature, signature } from '../../src/celery/signature.ts'
 import { blank, type TaskMessage } from '../../src/celery/task-message.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { messageOf } from '../../src/remote/job-message.ts'
@@ -172,4 +172,53 @@ it('tells the producer of a task that no worker has what to do, if it follows an
     value: { type: 'NotRegistered', args: ['lost'] },
     traceback: expect.stringContaining('`routes`'),
   })
+})
+
+const canvas = (kind: 'chain' | 'group', tasks: readonly unknown[], options = {}) =>
+  readSignature({ task: `celery.${kind}`, args: [], kwargs: { tasks }, options, subtask_type: kind })
+const named = (task: string, id: string) => signature(task, [], { options: { task_id: id } })
+
+it('sends each task of a group that ends a chain, and fails all of them, and what follows in them, with the chain', () => {
+  const told = signature('told')
+  const first = signature('b', [], { options: { task_id: 'B', link: told } })
+  const last = canvas('group', [first, canvas('chain', [named('c', 'C'), named('d', 'D')])], {
+    task_id: 'g',
+    priority: 3,
+  })
+  const call = callOf(message({ chain: [last] }), 'celery')
+  const kept = JSON.parse(JSON.stringify(call)) as typeof call
+  const done = resultOf('a', { state: 'done', reason: null, result: '1', error: null })
+  expect(followersOf('a', kept, done, 0).map((one) => one.message)).toMatchObject([
+    { task: 'b', id: 'B', args: [1], chain: [], callbacks: [told], priority: 3 },
+    { task: 'c', id: 'C', args: [1], chain: [{ task: 'd', options: { task_id: 'D' } }] },
+  ])
+  expect(repliesOf(kept, resultOf('a', failed)).map(({ result }) => result.id)).toEqual(['a', 'B', 'C', 'D'])
+})
+
+it('takes a chain for its first task, with what is to be done after each step, and after the last', () => {
+  const told = signature('told')
+  const mourn = signature('mourn')
+  const body = canvas('chain', [named('b', 'B'), named('c', 'C')], { link: [told], link_error: [mourn], queue: 'q' })
+  const call = callOf(message({ chord: body, groupId: 'g', groupIndex: 0 }), 'celery')
+  const done = resultOf('a', { state: 'done', reason: null, result: '1', error: null })
+  const [part] = chordPartsOf(JSON.parse(JSON.stringify(call)) as typeof call, done)
+  if (part === undefined) throw new Error('it has a part')
+  const [next] = chordFollowers(part, call, { results: [1, 2] }, 0)
+  expect(next).toMatchObject({
+    message: { task: 'b', id: 'B', args: [[1, 2]], callbacks: [], errbacks: [{ task: 'mourn' }] },
+    address: { routingKey: 'q' },
+  })
+  expect(next?.message.chain).toMatchObject([
+    { task: 'c', options: { task_id: 'C', link: [{ task: 'told' }], link_error: [{ task: 'mourn' }] } },
+  ])
+  const error = { type: 'ChordError', module: 'm', args: [] }
+  expect(chordFollowers(part, call, { error }, 0)).toMatchObject([{ message: { task: 'mourn', args: ['B'] } }])
+})
+
+it('refuses what follows a group in a chain, an empty chain, and a chord', () => {
+  const group = canvas('group', [named('b', 'B')])
+  const refused = /cannot be carried out: .*(follow a group|empty chain|"chord" follows)/
+  expect(() => canvas('chain', [group, named('c', 'C')])).toThrow(refused)
+  expect(() => canvas('chain', [])).toThrow(refused)
+  expect(() => readSignature({ task: 'celery.chord', subtask_type: 'chord' })).toThrow(refused)
 })

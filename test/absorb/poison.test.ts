@@ -13,7 +13,7 @@ type Wire = Awaited<ReturnType<typeof openWire>>
 
 const json = { contentType: 'application/json', contentEncoding: 'utf-8' }
 const deep = `${'['.repeat(20_000)}${']'.repeat(20_000)}`
-const grouped = [{ task: 'celery.group', subtask_type: 'group' }]
+const counted = [{ task: 'celery.chord', subtask_type: 'chord' }]
 const large = Buffer.from(JSON.stringify([['x'.repeat(3 * 2 ** 20)], {}, {}]))
 
 /** Sends as many bytes of headers as one frame holds. */
@@ -42,11 +42,11 @@ const all: [id: string, send: (wire: Wire, id: string) => Promise<unknown>, reas
   ['unknown', (wire, id) => wire.send('nobody.knows', [], { id }), /no worker here has a task/, 'NotRegistered'],
   ['chord', built({ chord: signature('note'), groupId: 'g' }), /chord.*CELERY_RESULT_BACKEND/, 'SluiceError'],
   ['linked', built({ callbacks: [signature('note', [], { options: { chord: {} } })] }), /has no name/, 'SluiceError'],
-  ['nested', (wire, id) => wire.raw(nested(wire, 'note', id)), /a "group" follows it/, 'SluiceError'],
+  ['nested', (wire, id) => wire.raw(nested(wire, 'note', id)), /chord.*CELERY_RESULT_BACKEND/, 'SluiceError'],
   [
-    'grouped',
-    built({ chain: [signature('note', [], { options: { link: grouped } })] }),
-    /"group" follows/,
+    'counted',
+    built({ chain: [signature('note', [], { options: { link: counted } })] }),
+    /"chord" follows/,
     'SluiceError',
   ],
   ['pickle', raw({}, Buffer.from('.'), 'application/x-python-serialize'), /pickle/, 'SluiceError'],

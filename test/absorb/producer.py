@@ -40,6 +40,18 @@ def send_chord(tasks, body):
     return last.id
 
 
+def send_canvas():
+    """Sends a chord whose last task is a chain with a group at its end; returns the ids of the group's last tasks."""
+
+    def add(*args):
+        return signature('add', args=args, app=app)
+
+    last = add() | add(4) | celery_group(add(10), add(20) | add(1))
+    found = chord([add(1, 2), add(3)])(last).results
+    sent.update({one.id: one for one in found})
+    return [one.id for one in found]
+
+
 def states(id):
     found = []
     sent[id].get(timeout=150, propagate=False, on_message=lambda message: found.append(

@@ -94,6 +94,11 @@ describe('a task that Python sends over Redis', () => {
     expect(calls.at(-1)).toEqual([[3, 3, 4]])
     const broken = await stage.ask<string>('send_chord', { tasks: [...members, ['fail', []]], body: 'add' })
     expect(await stage.result(broken)).toEqual(['FAILURE', ['ChordError', expect.stringContaining('RangeError')]])
+    const ends = await stage.ask<string[]>('send_canvas')
+    expect(await Promise.all(ends.map((id) => stage.result(id)))).toEqual([
+      ['SUCCESS', 20],
+      ['SUCCESS', 31],
+    ])
     expect(await admin.send('KEYS', ['celery-taskset-meta-*'])).toEqual([])
   })
 
