@@ -64,6 +64,17 @@ export const graceMs = 60_000
 const catchUpMax = 1_000
 const timingFields = ['cron', 'zone', 'every', 'catchUp', 'overlap', 'jitter']
 const scheduleFields = ['task', 'input', ...timingFields, 'priority', 'queue', 'tags']
+/** What these are called in BullMQ, graphile-worker, pg-boss and Celery beat. */
+const wordsOfOthers = {
+  pattern: '`cron`',
+  crontab: '`cron`',
+  schedule: '`cron`, or `every`',
+  tz: '`zone`',
+  timezone: '`zone`',
+  data: '`input`',
+  payload: '`input`',
+  kwargs: '`input`',
+}
 
 /**
  * Defines a schedule. Export it from your tasks file, or give it to `sluice.work(tasks, { schedules })`.
@@ -74,7 +85,7 @@ export function schedule<Input>(name: string, options: ScheduleOptions<Input>): 
   const what = `schedule "${name}"`
   if (typeof name !== 'string' || !/^[A-Za-z0-9._:-]{1,80}$/.test(name))
     throw bad(what, 'its name must be 1 to 80 of a-z, A-Z, 0-9, ".", "_", "-", ":"')
-  checkFields('SLUICE_BAD_SCHEDULE', what, options, scheduleFields)
+  checkFields('SLUICE_BAD_SCHEDULE', what, options, scheduleFields, wordsOfOthers)
   const { cron, zone, every, input, catchUp = 'last', overlap = 'allow' } = options
   const task = options.task as AnyTask
   if (typeof task?.run !== 'function') throw bad(what, 'needs `task`, made by task(…)')

@@ -39,7 +39,8 @@ const wordsOfOthers = Object.fromEntries(
     '`idempotencyKey`': ['jobId', 'jobKey', 'singletonKey', 'deduplication'],
     '`idempotencyKey` with `replace`': ['jobKeyMode', 'debounce'],
     '`at`, or `delay`': ['runAt', 'startAfter', 'eta', 'countdown'],
-    '`queue`': ['queueName'],
+    '`queue`, or, so that one job runs at a time, a limit with `concurrency: 1` on the task': ['queueName'],
+    '`priority`, higher first': ['lifo'],
     '`maxWait`': ['expires'],
     '`retry` of the task': [
       'attempts',

@@ -147,6 +147,12 @@ describe('a call is refused', () => {
       'a send has no "jobId"; here it is `idempotencyKey`; there are id, ',
     ],
     [
+      'a queue of graphile-worker, whose jobs run one at a time',
+      () => sluice.send(quiet, {}, { queueName: 'a1' }),
+      'SLUICE_BAD_OPTION',
+      'a limit with `concurrency: 1` on the task',
+    ],
+    [
       'attempts of one send',
       () => sluice.send(quiet, {}, { attempts: 3 }),
       'SLUICE_BAD_OPTION',

@@ -19,6 +19,8 @@ it('a schedule needs a name, a task, valid policies, and an input that fits', ()
   expect(refused({ task: undefined })).toMatch(/^SLUICE_BAD_SCHEDULE .*needs `task`/)
   expect(refused({ catchUp: 'some' })).toMatch(/^SLUICE_BAD_SCHEDULE .*'none', 'last' or 'all'/)
   expect(refused({ overlap: 'never' })).toMatch(/^SLUICE_BAD_SCHEDULE .*'allow' or 'skip'/)
+  expect(refused({ pattern: '* * * * *' })).toMatch(/^SLUICE_BAD_SCHEDULE .*no "pattern"; here it is `cron`; there are/)
+  expect(refused({ tz: 'Europe/Berlin' })).toMatch(/^SLUICE_BAD_SCHEDULE .*no "tz"; here it is `zone`; there are/)
   expect(refused({ jitter: '25h' })).toMatch(/^SLUICE_BAD_SCHEDULE .*24 h at most/)
   expect(refused({ tags: Array.from({ length: 18 }, String) })).toMatch(/^SLUICE_BAD_SCHEDULE .*17 texts/)
   expect(refused({ input: { account: 5 } })).toMatch(
