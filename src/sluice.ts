@@ -105,7 +105,7 @@ export class Sluice implements Sender {
     ;({ pause: this.pause, resume: this.resume, pauses: this.pauses } = pausesOn(this.#sql))
     ;({ parked: this.parked, release: this.release } = parkingOn(this.#sql))
     this.schedules = new Schedules(this.#sql, this)
-    const definitions = new Definitions(this.#sql, this.#clock, (disagreement) => report.emit('versions', disagreement))
+    const definitions = new Definitions(store, this.#clock, (disagreement) => report.emit('versions', disagreement))
     const rulebook = new Rulebook(options.rules, options.routes, new Estimates(store))
     this.#sending = new Sending({ store, isEmbedded: opened.embedded, definitions, rulebook })
     this.#sending.outbox.slotFor = (job) => {

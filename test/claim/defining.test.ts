@@ -3,7 +3,9 @@ import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import type { Sql } from '../../src/db/store.ts'
 import { Definitions } from '../../src/claim/definitions/define.ts'
-import { limit } from '../../src/index.ts'
+import { limit, Sluice } from '../../src/index.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { quietTask } from './engine.ts'
 import { definitionCalls } from './engine-parts.ts'
 
 it('a process with many limits defines a few at a time, and one that fails stops no other', async () => {
@@ -49,4 +51,11 @@ it('while the store is away, all definitions fail with the first few, and later 
   isAway = false
   await definitions.define(limits)
   expect(calls).toBe(104)
+})
+
+it('limits are defined while transactions of users hold all of their connections', async () => {
+  const { url: store } = await freshDatabase()
+  await using sluice = await Sluice.open({ store, connections: 1 })
+  await sluice.transaction(() => sluice.define([quietTask('any', [limit('crm', { rate: '100/min' })])]))
+  expect(await sluice.limits.show('crm')).toMatchObject({ version: 1 })
 })
