@@ -66,7 +66,10 @@ export class LeaseHolder {
     this.#storeClock = storeClock
   }
 
-  /** Notes that a place may be granted under this id from now on. Call the returned function when the reply is known. */
+  /**
+   * Notes that a place may be granted under this id from now on. Call the returned function when nothing is requested under it
+   * any more: a place whose reply was lost must not be given back before its request is repeated.
+   */
   expect(grant: string): () => void {
     this.#requesting.add(grant)
     return () => void this.#requesting.delete(grant)

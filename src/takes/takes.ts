@@ -227,6 +227,7 @@ export class Takes implements Taker {
   /** Requests a grant, and once more if the reply is lost. */
   async #try(want: TakeRequest): Promise<GrantResult<TakenGrant>> {
     const wish = this.#newGrant()
+    const over = this.#holder.expect(wish.id)
     try {
       return await this.#request(want, wish).catch((error: unknown) => {
         if (!(error instanceof StoreError)) throw error
@@ -235,6 +236,8 @@ export class Takes implements Taker {
     } catch (error) {
       if (isTransient(error)) return { soonestMs: 100, waitMs: 100 }
       throw error
+    } finally {
+      over()
     }
   }
 
@@ -268,11 +271,17 @@ export class Takes implements Taker {
     let lacking: readonly string[] = []
     let sentMs = Infinity
     let isRepeat = false
+    let over = () => {}
     const loop: GrantLoop<TakenGrant> = {
       untilMs,
       awayMs: Math.min(awayMs, want.maxWaitMs),
       givesBackAgain: true,
-      newGrant: () => this.#newGrant(),
+      newGrant: () => {
+        over()
+        const wish = this.#newGrant()
+        over = this.#holder.expect(wish.id)
+        return wish
+      },
       request: async (wish, back) => {
         const result = await this.#request(want, wish, { line, waitMs: untilMs - clock.monotonicMs(), back, signal })
         isInLine = result.grant === undefined && result.unused === undefined
@@ -300,7 +309,7 @@ export class Takes implements Taker {
         this.#waiters.next(lacking)
       },
     }
-    const taking = this.#track(this.#acquirer.repeatUntilGranted(loop, unused, signal))
+    const taking = this.#track(this.#acquirer.repeatUntilGranted(loop, unused, signal).finally(() => over()))
     return signal === undefined ? taking : rejectOnAbort(taking, signal).finally(end)
   }
 
@@ -333,33 +342,28 @@ export class Takes implements Taker {
     await peer?.waitUntilReady()
     if (peer?.isAway === true && !peer.isOpenFor(want.limits)) throw redisAwayError()
     await this.#look()
-    const known = this.#holder.expect(pending.id)
-    try {
-      const { line = null, waitMs = Infinity, back, signal } = how
-      back?.reportUnused()
-      const waitUs = Math.floor(waitMs * 1_000)
-      // The store counts in 64 bits.
-      const wait = Number.isSafeInteger(waitUs) ? waitUs : null
-      const taker = { line, n: back?.place ?? null, wait, holder: pending.holder ?? null, life: lifeUs }
-      const request = { pending, buckets: want.buckets, units: want.costs, back, taker }
-      const leaving = { signal, ms: Math.max(waitMs, awayMs), late: () => takeTimeoutError(want, 0) }
-      const send = () => {
-        this.#checkOpen()
-        return this.#acquirer.request(request)
-      }
-      const answer = await this.#turnstile.pass(send, leaving)
-      back?.handOver()
-      const result = this.#leases.read(want, pending, answer)
-      if (result.grant === undefined) return { ...result, sentMs: answer.requestedAt.monotonicMs }
-      const { fromMs, waitMs: againMs, id } = await this.#acquirer.confirm(request, answer)
-      if (fromMs === undefined) return { soonestMs: againMs, waitMs: againMs, unused: result.grant }
-      if (id !== undefined) result.grant.recordConfirmed(id, fromMs + freshMs(answer))
-      if (!this.#closed.signal.aborted) return result
-      await result.grant.giveBack()
-      throw closedError()
-    } finally {
-      known()
+    const { line = null, waitMs = Infinity, back, signal } = how
+    back?.reportUnused()
+    const waitUs = Math.floor(waitMs * 1_000)
+    // The store counts in 64 bits.
+    const wait = Number.isSafeInteger(waitUs) ? waitUs : null
+    const taker = { line, n: back?.place ?? null, wait, holder: pending.holder ?? null, life: lifeUs }
+    const request = { pending, buckets: want.buckets, units: want.costs, back, taker }
+    const leaving = { signal, ms: Math.max(waitMs, awayMs), late: () => takeTimeoutError(want, 0) }
+    const send = () => {
+      this.#checkOpen()
+      return this.#acquirer.request(request)
     }
+    const answer = await this.#turnstile.pass(send, leaving)
+    back?.handOver()
+    const result = this.#leases.read(want, pending, answer)
+    if (result.grant === undefined) return { ...result, sentMs: answer.requestedAt.monotonicMs }
+    const { fromMs, waitMs: againMs, id } = await this.#acquirer.confirm(request, answer)
+    if (fromMs === undefined) return { soonestMs: againMs, waitMs: againMs, unused: result.grant }
+    if (id !== undefined) result.grant.recordConfirmed(id, fromMs + freshMs(answer))
+    if (!this.#closed.signal.aborted) return result
+    await result.grant.giveBack()
+    throw closedError()
   }
 
   /** Calls `send`; if the store is away and each limit has `onStoreError: 'open'`, resolves to a lease without a charge. */

@@ -113,6 +113,35 @@ it('a place that is granted while others are renewed stays held', async () => {
   await Promise.all([first.release(), second?.release()])
 })
 
+it('all places stay held if they are renewed before a take whose reply was lost is repeated', async () => {
+  const seats = limit('seats', { concurrency: 2 })
+  const first = await sluice.takes.take(seats)
+  const { signal } = first
+  await until(() => renew.length > 0, 'it waits for the next renewal')
+  let renewal: Promise<void> | undefined
+  const renewOnce = async () => {
+    renew.splice(0).forEach((go) => go())
+    await until(() => renew.length > 0, 'the renewal is over')
+  }
+  /** The repeated take first looks at the store, and finds the places renewed. */
+  const renewFirst: Hook = async (name, _params, run) => {
+    if (name !== takeCalls.renew && name !== takeCalls.end) await (renewal ??= renewOnce())
+    return run()
+  }
+  hook = async (name, _params, run) => {
+    if (name !== takeCalls.acquire) return run()
+    await run()
+    skippedMs += 5_000
+    hook = renewFirst
+    throw unreachable()
+  }
+  const second = await sluice.takes.take(seats)
+  expect(renewal).toBeDefined()
+  expect(signal.reason).toBe(undefined)
+  expect(await placesTaken(sluice.db)).toBe(2)
+  await Promise.all([first.release(), second.release()])
+})
+
 it('a place goes to the next take in line if the one that it woke gives up before its request', async () => {
   const [seat, other] = [limit('seat', { concurrency: 1 }), limit('other', { rate: '1000/s', burst: 100 })]
   const waiting = (naps = new Set())

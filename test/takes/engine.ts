@@ -10,6 +10,7 @@ import { fn } from '../servers/fn.ts'
 /** The statements of takes, as `Db.call` names them: what a test counts, delays or loses. */
 export const takeCalls = {
   acquire: 'acquire_grant',
+  end: 'end_takes',
   renew: 'renew_holder',
   settle: 'settle_take',
 } satisfies Record<string, FunctionName>
@@ -87,7 +88,7 @@ export async function endTakes(
   takes: readonly (string | null)[],
   unused: readonly number[],
 ): Promise<void> {
-  await sqlOn(db).call('end_takes', [grants, takes, unused])
+  await sqlOn(db).call(takeCalls.end, [grants, takes, unused])
 }
 
 /** Renews the places of a process for 30 s; resolves to how long it has them, in microseconds, null: it was given up. */
