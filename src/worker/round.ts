@@ -2,7 +2,7 @@
  * The work of each beat: the worker sends its heartbeat, checks the jobs in hand, and takes its turn at the fleet's
  * common work.
  */
-import { AttemptError } from '../core/errors.ts'
+import { AttemptError, StoreError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { Claims } from '../claim/claim.ts'
 import type { Finisher } from '../claim/finish/finish.ts'
@@ -63,26 +63,47 @@ export function createRound(rounds: Rounds): () => Promise<void> {
   }
 }
 
+/**
+ * Takes all of these steps, in order, and then throws the first error, so that a step that fails each time stops no other. With an
+ * error of the store it ends, because the other steps would only wait for the store, too. An error of data is thrown before others.
+ */
+export async function takeSteps(steps: readonly (() => Promise<unknown>)[]): Promise<void> {
+  let failure: { error: unknown } | undefined
+  for (const step of steps) {
+    try {
+      await step()
+    } catch (error) {
+      if (error instanceof StoreError) throw error
+      if (failure === undefined || isDataError(error)) failure = { error }
+    }
+  }
+  if (failure !== undefined) throw failure.error
+}
+
 /** Does one round; resolves to whether the next one may be left out. */
 async function round(rounds: Rounds): Promise<boolean> {
   const { hand, member, maintenance, alarms, heartbeat, stop, lost, freed, publish } = rounds
-  const result = await member.runRound(stop.aborted)
-  if (result.lost === undefined) heartbeat?.recordBeat()
-  else lost(result.lost)
-  // Before all that may fail, or take long: the jobs of a worker that seems lost would run again.
-  for (const id of hand.lostClaimers()) await member.beatFor(id)
-  if (result.isTurn && (await member.watch()).length > 0) freed()
-  await dropCancelled(rounds)
-  await adoptOrphans(rounds, result.claims)
-  await inherit(rounds)
-  await publish()
-  if (!result.isTurn) return result.mayRest
-  // Last, because the checks of the fleet and of the jobs in hand must not fail with it.
-  await member.wakeForMissedWork()
-  await member.endOverdue()
-  await maintenance.run()
-  await alarms?.check()
-  return false
+  const { lost: lostId, isTurn, claims, mayRest } = await member.runRound(stop.aborted)
+  if (lostId === undefined) heartbeat?.recordBeat()
+  else lost(lostId)
+  const watch = async () => (await member.watch()).length > 0 && freed()
+  const fleet = [
+    () => member.wakeForMissedWork(),
+    () => member.endOverdue(),
+    () => maintenance.run(),
+    async () => alarms?.check(),
+  ]
+  await takeSteps([
+    // Before all that may take long: the jobs of a worker that seems lost would run again.
+    ...hand.lostClaimers().map((id) => () => member.beatFor(id)),
+    ...(isTurn ? [watch] : []),
+    () => dropCancelled(rounds),
+    () => adoptOrphans(rounds, claims),
+    () => inherit(rounds),
+    publish,
+    ...(isTurn ? fleet : []),
+  ])
+  return !isTurn && mayRest
 }
 
 /** Drops jobs that were cancelled: the further work of their attempts has no effect, and their slots become free. */

@@ -26,7 +26,7 @@ import { claimAllOnce } from './once.ts'
 import type { WorkerOptions } from './options.ts'
 import { Ending } from './ending.ts'
 import { TaskSet } from './task-set.ts'
-import { createRound } from './round.ts'
+import { createRound, takeSteps } from './round.ts'
 import { warmClaims } from './warm.ts'
 
 /** How long `once`, and a worker that is to stop, wait for a store that is away; a worker waits for ever. */
@@ -355,16 +355,17 @@ export class Worker {
       stop: this.#stop.signal,
       lost: (id: string) => this.#handleLoss(id),
       freed: () => this.#dispatcher.wake(),
-      publish: async () => {
-        await maintenance.publish()
-        await this.#options.renew()
-        await marginsOf(store).renew()
-        await this.#member.recordLoad(this.stuck, this.slots)
-        await this.#member.recordBegun()
-        await this.#renewGates()
-        await rulebook.estimates?.write()
-        await this.#here?.notes.write(store)
-      },
+      publish: () =>
+        takeSteps([
+          () => maintenance.publish(),
+          () => this.#options.renew(),
+          () => marginsOf(store).renew(),
+          () => this.#member.recordLoad(this.stuck, this.slots),
+          () => this.#member.recordBegun(),
+          () => this.#renewGates(),
+          async () => rulebook.estimates?.write(),
+          async () => this.#here?.notes.write(store),
+        ]),
     })
     this.#rounds = this.#member.repeatEveryBeat(round, this.#end.signal, (error) =>
       log.debug('a round of maintenance failed', { err: error }),

@@ -62,3 +62,36 @@ it('leaves alone what it has inherited of a task that only the dispatcher before
   const ended = (name: string) => tasks.timedOut({ task: name, failed: 0 } as ClaimedJob, 1e9, systemClock)?.kind
   expect([ended('mine'), ended('theirs')]).toEqual(['retry', undefined])
 })
+
+it.each([
+  [
+    'what one step fails with keeps it from no other',
+    new Error('publishing fails'),
+    ['woken', 'ended', 'tidied', 'checked'],
+  ],
+  [
+    'while the store is away the other steps do not wait for it, too',
+    new StoreError('SLUICE_STORE_UNREACHABLE', 'away'),
+    [],
+  ],
+])('%s', async (_, error, rest) => {
+  const done: string[] = []
+  const note = (what: string) => async () => void done.push(what)
+  const round = createRound({
+    hand: { size: 1, jobs: () => [], drop() {}, endTimedOut() {}, lostClaimers: () => [] },
+    member: {
+      runRound: async () => ({ isTurn: true, claims: [], mayRest: false }),
+      watch: async () => [],
+      lostJobs: async () => [],
+      wakeForMissedWork: note('woken'),
+      endOverdue: note('ended'),
+    },
+    finisher: { hasGivenUp: true },
+    maintenance: { run: note('tidied') },
+    alarms: { look() {}, check: note('checked') },
+    stop: new AbortController().signal,
+    publish: () => Promise.reject(error),
+  } as never)
+  await expect(round()).rejects.toBe(error)
+  expect(done).toEqual(rest)
+})
