@@ -28,6 +28,8 @@ export interface EventsContext {
   routeOf: (task: string) => string | undefined
 }
 
+const renewMs = 500
+
 /** Emits events, subscribes handlers, and shows both. */
 export class Events extends Catalogue implements Emitter {
   readonly #context: EventsContext
@@ -110,7 +112,8 @@ export class Events extends Catalogue implements Emitter {
     const foreign = others.map((row) => row.subscribe_handlers).filter((name) => !this.#own.has(name))
     this.#warnOf(foreign.join(', '))
     this.#isSubscribed = true
-    await this.renew()
+    await this.#storeDefinitions()
+    await this.#catchUp(Infinity)
     const old = await this.#store.run<{ task: string }>('events/find_old_tasks', [service, names])
     return oldTasksOf(
       old.map((row) => row.task),
@@ -118,13 +121,18 @@ export class Events extends Catalogue implements Emitter {
     )
   }
 
-  /** Delivers the events that this process's handlers lack. To be repeated while it works. */
+  /** Delivers events that this process's handlers lack, for half a second: a round waits for it. To be repeated while it works. */
   async renew(): Promise<void> {
     await this.#storeDefinitions()
-    const { service } = this.#context
-    if (service === undefined || !this.#isSubscribed) return
-    for (;;) {
-      const [row] = await this.#store.call<{ catch_up_service: boolean }>('catch_up_service', [service])
+    if (this.#isSubscribed) await this.#catchUp(renewMs)
+  }
+
+  /** Delivers the events that this process's handlers lack; ends after the portion in which this time is over. */
+  async #catchUp(mostMs: number): Promise<void> {
+    const { clock } = this.#store
+    for (const untilMs = clock.monotonicMs() + mostMs; clock.monotonicMs() < untilMs;) {
+      const params = [this.#context.service]
+      const [row] = await this.#store.call<{ catch_up_service: boolean }>('catch_up_service', params)
       if (row?.catch_up_service !== true) return
     }
   }

@@ -2,6 +2,7 @@
 import pg from 'pg'
 import { afterEach, beforeEach, expect, it } from 'vitest'
 import { event, type EventHandler, newId, on, Sluice, type SluiceOptions } from '../../src/index.ts'
+import { Events } from '../../src/events/events.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 
@@ -217,4 +218,23 @@ it('keeps events for as long as settings allow, which is since before 1970', asy
   const id = await a.events.emit(paid, 1)
   await a.prune()
   expect(await a.events.show(id)).toBeDefined()
+})
+
+it('catches up for half a second at a time, because the round of its worker waits for that', async () => {
+  let [nowMs, portions, hasMore] = [0, 0, false]
+  /** A row where any column is true. */
+  const yes = new Proxy({}, { get: () => true })
+  const call = async () => {
+    await new Promise(setImmediate)
+    if (!hasMore) return []
+    portions++
+    nowMs += 100
+    return [yes]
+  }
+  const store = { clock: { monotonicMs: () => nowMs }, call, run: async () => [] }
+  const events = new Events({ store, service: 'a', enter: () => undefined, routeOf: () => undefined } as never)
+  await events.subscribe([handler('a')])
+  hasMore = true
+  await events.renew()
+  expect(portions).toBe(5)
 })
