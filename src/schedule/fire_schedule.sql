@@ -9,10 +9,11 @@
 -- p_missed_ms: the instants from p_next_ms to this one are left out; null: none.
 -- p_alone: one job at a time: only the first of p_due_ms is sent, and none while the schedule's last job is unfinished.
 -- Returns sent, skipped, missed, or passed: it changed nothing.
+-- It waits at most a second for the schedule's row, because the caller fires its other schedules after this one.
 create or replace function engine.fire_schedule(
   p_name text, p_timing text, p_next_ms bigint, p_then_ms bigint, p_due_ms bigint[], p_jobs uuid[], p_missed_ms bigint,
   p_alone boolean)
-returns text language plpgsql as $$
+returns text language plpgsql set lock_timeout = '1s' as $$
 declare
   v_now timestamptz := sluice.now();
   v_newest timestamptz := to_timestamp(coalesce(p_due_ms[cardinality(p_due_ms)], p_missed_ms) / 1e3);

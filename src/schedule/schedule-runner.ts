@@ -2,7 +2,7 @@
  * Fires schedules. Every process that has a schedule's code tries to; the first one sends an instant's job and advances
  * the schedule, in one statement. Only the store's clock decides when an instant is due.
  */
-import { StoreError, UsageError, textOfError } from '../core/errors.ts'
+import { codeOf, StoreError, UsageError, textOfError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import type { Store } from '../db/store.ts'
 import { admit } from '../tasks/admit.ts'
@@ -124,6 +124,8 @@ export class ScheduleRunner {
       return lookMs
     } catch (error) {
       if (error instanceof StoreError) throw error
+      // Another transaction has locked it.
+      if (codeOf(error) === '55P03') return awayMs
       await this.#stumble(schedule.name, error)
       return stumbleMs
     }

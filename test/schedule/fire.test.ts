@@ -327,6 +327,21 @@ describe.each(engines)('on $name', (engine) => {
     expect((await sluice.schedules.list())[0]).toMatchObject({ state: 'active', error: null })
   })
 
+  test.runIf(engine.name === 'PostgreSQL')(
+    'a schedule that another transaction has locked delays no other',
+    async () => {
+      const mine = await process([minutely(), minutely({}, 'other')])
+      await at(1)
+      await db.transaction(async (tx) => {
+        await tx.query(`select from sluice.schedule where name = 'minutely' for update`)
+        await mine.fire()
+      })
+      expect([await records(), await records('other')]).toEqual([[], ['sent 1-1']])
+      await mine.fire()
+      expect([await records(), told]).toEqual([['sent 1-1'], []])
+    },
+  )
+
   test('jitter delays the job, not the instant', async () => {
     const own = { ...systemClock, random: () => 0.5 }
     const mine = await process([minutely({ jitter: '40s' })], { clock: own })
