@@ -3,6 +3,7 @@
  * the schedule, in one statement. Only the store's clock decides when an instant is due.
  */
 import { codeOf, StoreError, UsageError, textOfError } from '../core/errors.ts'
+import { countForStatement } from '../core/payload.ts'
 import { reach } from '../core/probe.ts'
 import type { Store } from '../db/store.ts'
 import { admit } from '../tasks/admit.ts'
@@ -171,9 +172,14 @@ export class ScheduleRunner {
   async #send(schedule: Schedule, entry: StoredSchedule, nowMs: number): Promise<void> {
     const { store } = this.#options
     const { name, timing, overlap } = schedule
-    const { due, missedMs = null, nextMs } = planOf(schedule, entry.nextMs, nowMs)
+    const plan = planOf(schedule, entry.nextMs, nowMs)
     const isAlone = overlap === 'skip'
-    const jobs = await Promise.all((isAlone ? due.slice(0, 1) : due).map((ms) => this.#job(schedule, ms)))
+    const made = await Promise.all((isAlone ? plan.due.slice(0, 1) : plan.due).map((ms) => this.#job(schedule, ms)))
+    const count = countForStatement(made, made.length, ({ input }) => input.length)
+    const jobs = made.slice(0, count)
+    // What one statement cannot take stays due, and is sent next.
+    const [due, nextMs] = count < made.length ? [plan.due.slice(0, count), plan.due[count]] : [plan.due, plan.nextMs]
+    const { missedMs = null } = plan
     await reach('schedule.fire', jobs)
     const ids = jobs.map((job) => job.id)
     const own = [name, timing.text, entry.nextMs, nextMs, due, ids, missedMs, isAlone]

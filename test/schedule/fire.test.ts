@@ -342,6 +342,20 @@ describe.each(engines)('on $name', (engine) => {
     },
   )
 
+  test.runIf(engine.name === 'PostgreSQL')(
+    'instants whose jobs are too large for one statement are sent by several',
+    async () => {
+      const input = { account: 'a1', note: 'x'.repeat(200_000) }
+      const mine = await process([minutely({ catchUp: 'all', input })])
+      await at(60)
+      await mine.fire()
+      expect((await sent()).length).toBeLessThan(60)
+      await mine.fire()
+      expect(await sent()).toEqual(Array.from({ length: 60 }, (_, i) => i + 1))
+      expect(await records()).toHaveLength(60)
+    },
+  )
+
   test('jitter delays the job, not the instant', async () => {
     const own = { ...systemClock, random: () => 0.5 }
     const mine = await process([minutely({ jitter: '40s' })], { clock: own })
