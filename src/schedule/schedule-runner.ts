@@ -82,15 +82,18 @@ export class ScheduleRunner {
     await this.#running
   }
 
-  /** Fires due schedules, and resolves to how long to sleep, in ms. @throws StoreError when the store is away */
-  async fire(): Promise<number> {
+  /**
+   * Fires due schedules, until `signal` is aborted, and resolves to how long to sleep, in ms.
+   * @throws StoreError when the store is away
+   */
+  async fire(signal?: AbortSignal): Promise<number> {
     if (this.#schedules.length === 0) return lookMs
     const names = this.#schedules.map(({ name }) => name)
     const { nowMs, stored } = await readStored(this.#options.store, names)
     let waitMs = lookMs
     await this.#forEach(async (schedule) => {
       const entry = stored.get(schedule.name)
-      if (entry === undefined || entry.paused) return
+      if (signal?.aborted || entry === undefined || entry.paused) return
       const stumbled = (this.#stumbled.get(schedule.name)?.untilMs ?? 0) - this.#options.store.clock.monotonicMs()
       const ownMs = stumbled > 0 ? stumbled : await this.#look(schedule, entry, nowMs)
       waitMs = Math.min(waitMs, ownMs)
@@ -101,7 +104,7 @@ export class ScheduleRunner {
   async #run(signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#options.store
     while (!signal.aborted) {
-      const waitMs = await this.fire().catch((error: unknown) => {
+      const waitMs = await this.fire(signal).catch((error: unknown) => {
         log.debug('schedules could not be read', { err: error })
         return awayMs
       })

@@ -263,8 +263,7 @@ export class Worker {
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
     const companion = this.#options.companion?.stop()
-    await this.#timetable.waitUntilStopped()
-    await this.#dispatcher.stop()
+    await Promise.all([this.#timetable.waitUntilStopped(), this.#dispatcher.stop()])
     this.#hand.retire()
     // A store that has ended answers nothing.
     await Promise.allSettled([this.#member.stopIdling(), this.#unlisten?.(), this.#unreported?.()])

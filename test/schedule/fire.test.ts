@@ -356,6 +356,17 @@ describe.each(engines)('on $name', (engine) => {
     },
   )
 
+  test('a worker that stops fires no further schedule', async () => {
+    const stop = new AbortController()
+    const names = Array.from({ length: 30 }, (_, index) => `s${index}`)
+    const mine = await process(names.map((name) => minutely({}, name)))
+    await at(1)
+    watch((point) => void (point === 'schedule.fired' && stop.abort()))
+    onTestFinished(() => watch(undefined))
+    await mine.fire(stop.signal)
+    expect([await records('s0'), await records('s29')]).toEqual([['sent 1-1'], []])
+  })
+
   test('jitter delays the job, not the instant', async () => {
     const own = { ...systemClock, random: () => 0.5 }
     const mine = await process([minutely({ jitter: '40s' })], { clock: own })
