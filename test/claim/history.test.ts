@@ -95,8 +95,7 @@ describe('claims', () => {
     const property = fc.asyncProperty(plain, async (setting) => {
       await empty(at.db)
       await forgetSteps(at.db)
-      // Not above: one of some hundred histories with shares, labels or pools still has a claim that overlooks a job.
-      const world = new World(at.sluice, setting, startMs * 1_000, true)
+      const world = new World(at.sluice, setting, startMs * 1_000)
       await world.begin()
       for (const act of setting.acts) await world.act(act)
       await world.drain()

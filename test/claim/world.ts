@@ -32,7 +32,6 @@ export class World {
   readonly #limits: Limit[]
   readonly #tasks: AnyTask[]
   readonly #setting: Setting
-  readonly #repeatsClaims: boolean
   readonly #hands = new Map<string, Held>()
   readonly #over = new Set<string>()
   readonly #digests = new Map<string, string>() // those that the Sluice records when it sends
@@ -42,11 +41,9 @@ export class World {
   #workers: { id: string; host: string }[] = []
   #sent = 0
 
-  /** @param repeatsClaims repeats a claim that got nothing and comes back later than in a second: it must get nothing again */
-  constructor(sluice: Sluice, setting: Setting, startUs: number, repeatsClaims = false) {
+  constructor(sluice: Sluice, setting: Setting, startUs: number) {
     this.#sluice = sluice
     this.#setting = setting
-    this.#repeatsClaims = repeatsClaims
     this.#clock = new WorldClock(sluice.db, startUs)
     this.witness = new Witness(this.#clock)
     this.#run = ++histories
@@ -284,7 +281,8 @@ export class World {
       granted += jobs.length
       if (granted === want) return { granted, wakeUs: 0 }
       if (jobs.length > 0 || again) continue
-      if (this.#repeatsClaims && (wakeUs ?? Infinity) > second) {
+      // A claim that got nothing and lets its worker sleep for more than a second has overlooked nothing.
+      if ((wakeUs ?? Infinity) > second) {
         const next = await this.#ask({ ...one, id: newId() })
         expect(next.jobs, 'what the claim before overlooked').toEqual([])
       }
