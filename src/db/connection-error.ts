@@ -1,6 +1,6 @@
 /** Errors of a connection to PostgreSQL: which mean that the outcome is unknown, and how they are reported. */
 import { driver } from './driver.ts'
-import { StoreError, UsageError, textOfError } from '../core/errors.ts'
+import { codeOf, StoreError, UsageError, textOfError } from '../core/errors.ts'
 
 /** SQLSTATEs that mean that the connection, not the statement, failed. */
 const lostStates = /^(08...|57P0[123]|53300)$/
@@ -58,21 +58,24 @@ export function resolveInTime<T>(answer: Promise<T>, ms: number): Promise<T> {
 
 /** Returns the error for a server that did not answer, or let nobody in. */
 export function unreachableError(where: string, cause: unknown): StoreError {
+  return new StoreError('SLUICE_STORE_UNREACHABLE', describeFailure(where, cause), { cause })
+}
+
+function describeFailure(where: string, cause: unknown): string {
   const why = textOfError(cause)
-  const code = cause instanceof driver.DatabaseError ? String(cause.code) : ''
-  const text =
-    code === '3D000'
-      ? `PostgreSQL at ${where} answers, but the database does not exist (${why}); create it (\`createdb\`), or correct DATABASE_URL`
-      : code.startsWith('28')
-        ? `PostgreSQL at ${where} answers, but refuses the login (${why}); correct the user and password in DATABASE_URL`
-        : why === withoutTls || untrusted.test(String((cause as { code?: unknown } | null)?.code))
-          ? `PostgreSQL at ${where} answers, but not with TLS as it is wanted here (${why}); correct in DATABASE_URL what is wanted, and whom to trust: \`?sslmode=verify-full&sslrootcert=<file>\``
-          : where.startsWith(ofOwner)
-            ? `${where} did not answer (${why}); another process that uses this directory takes its place`
-            : why === allInUse
-              ? `all connections of this process to PostgreSQL at ${where} were in use for seconds; make fewer requests at once, or give \`connections\` to Sluice.open; if that is not the cause, check that the server answers`
-              : `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`
-  return new StoreError('SLUICE_STORE_UNREACHABLE', text, { cause })
+  const refused = cause instanceof driver.DatabaseError ? String(cause.code) : ''
+  const answers = `PostgreSQL at ${where} answers, but`
+  if (refused === '3D000')
+    return `${answers} the database does not exist (${why}); create it (\`createdb\`), or correct DATABASE_URL`
+  if (refused.startsWith('28'))
+    return `${answers} refuses the login (${why}); correct the user and password in DATABASE_URL`
+  if (why === withoutTls || untrusted.test(String(codeOf(cause))))
+    return `${answers} not with TLS as it is wanted here (${why}); correct in DATABASE_URL what is wanted, and whom to trust: \`?sslmode=verify-full&sslrootcert=<file>\``
+  if (where.startsWith(ofOwner))
+    return `${where} did not answer (${why}); another process that uses this directory takes its place`
+  if (why === allInUse)
+    return `all connections of this process to PostgreSQL at ${where} were in use for seconds; make fewer requests at once, or give \`connections\` to Sluice.open; if that is not the cause, check that the server answers`
+  return `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`
 }
 
 /** Returns host:port/database of a URL, without credentials. @param isOwner it is the owner of an embedded directory */
