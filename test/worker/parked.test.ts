@@ -99,7 +99,7 @@ describe.each(mainEngines)('a bucket with bad data, on $name', (engine) => {
     const rescued: number[] = []
     const round = createRound({
       store: storeOn(db),
-      hand: { size: 1, jobs: () => [], drop() {}, endTimedOut() {} },
+      hand: { size: 1, jobs: () => [], drop() {}, endTimedOut() {}, lostClaimers: () => [] },
       member: {
         runRound: async () => ({ lost: undefined, isTurn: true, claims: [], mayRest: false }),
         watch: async () => {
