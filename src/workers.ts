@@ -205,15 +205,14 @@ export class Workers {
     const tasks = localTasksOf(await this.#prepare(work, options))
     const labels = labelsOfFleet(tasks, options)
     const fleet = await nameFleet(store, options.queues, labels)
-    // Before the broker, which nothing would close after its errors.
-    const repertoire = new TaskSet(tasks, labels)
+    // Only for its errors: nothing would close the broker after them.
+    void new TaskSet(tasks, labels)
     const broker = await this.#broker(true)
     const worker: FleetWorker = new FleetWorker({
       ...this.#options,
       wire: new AmqpWire(broker),
       fleet,
       tasks,
-      repertoire,
       labels,
       concurrency: options.concurrency ?? 10,
       graceMs: graceMsOf(options),

@@ -8,7 +8,7 @@ import { Ending } from '../worker/ending.ts'
 import { createAttemptParts } from '../worker/grant-source.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import type { ExecutionOptions } from '../worker/options.ts'
-import type { TaskSet } from '../worker/task-set.ts'
+import { TaskSet } from '../worker/task-set.ts'
 import { Executor } from './executor.ts'
 import type { Wire } from './wire.ts'
 
@@ -16,8 +16,6 @@ import type { Wire } from './wire.ts'
 export interface FleetWorkerOptions extends ExecutionOptions {
   wire: Wire
   fleet: string
-  /** Of `tasks` and `labels`. */
-  repertoire: TaskSet
   /** Called every 2 s: records that the definitions of this process's limits are alive. */
   renew(): Promise<void>
   /** Called when it has stopped. */
@@ -38,12 +36,14 @@ export class FleetWorker {
   readonly #end = new AbortController()
 
   constructor(options: FleetWorkerOptions) {
-    const { store, wire, fleet, tasks, repertoire, graceMs, rulebook } = options
+    const { store, wire, fleet, tasks, labels, graceMs, rulebook } = options
     const { clock, log } = store
     this.#options = options
+    const repertoire = new TaskSet(tasks, labels)
     const local = new LocalOutlet({
       ...options,
       ...createAttemptParts({ ...options, storeClock: new StoreClock() }),
+      repertoire,
       isPrompt: true,
       worker: () => this.#executor.id,
       changed() {},

@@ -75,15 +75,13 @@ const overBroker: Make = async (concurrency, _began, tasks, db) => {
   const broker = await openBroker({ url: (await freshBroker()).url, name: 'test', log })
   const wire = new AmqpWire(broker)
   const rulebook = new Rulebook()
-  const repertoire = new TaskSet(tasks, {})
-  const names = repertoire.describeTasks(rulebook).tasks
+  const names = new TaskSet(tasks, {}).describeTasks(rulebook).tasks
   const dispatcher = new BrokerOutlet({ wire, fleet: 'test', tasks: names, clock, log })
   const worker = new FleetWorker({
     store,
     wire,
     fleet: 'test',
     tasks,
-    repertoire,
     labels: {},
     concurrency,
     graceMs: 25_000,
