@@ -157,10 +157,19 @@ export class BrokerOutlet implements Outlet {
     if (worker === undefined || given === undefined) return
     given.isStopped = true
     this.#stop(worker, [keyOf(job)])
-    const { n } = worker
-    // Its worker may be out of reach for long. A worker that announces the job still has it for another dispatcher.
-    this.#options.clock.after(stopMs, () => {
-      if (worker.n === n && this.#places.get(job) === worker) this.#reports?.lost(job, worker.by)
+    this.#awaitEnd(job, worker)
+  }
+
+  /** Reports a job as lost once its worker, which is to stop it, has been out of reach for so long. */
+  #awaitEnd(job: ClaimedJob, worker: RosterWorker): void {
+    const { clock } = this.#options
+    const [{ n }, sinceMs] = [worker, clock.monotonicMs()]
+    clock.after(stopMs, () => {
+      if (this.#isClosed || this.#places.get(job) !== worker) return
+      // If this process stood still, announcements may wait to be read.
+      const stoodStill = clock.monotonicMs() - sinceMs > stopMs + tickMs
+      if (worker.n === n && !stoodStill) this.#reports?.lost(job, worker.by)
+      else this.#awaitEnd(job, worker)
     })
   }
 

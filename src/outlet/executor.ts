@@ -303,15 +303,16 @@ export class Executor {
     const { tasks, kinds } = this.#options
     const others = [...this.#held.values()].filter(
       (held) => held.to !== to && held.from !== to && held.outcome === undefined,
-    ).length
+    )
+    const countOf = (of: readonly string[]) => others.filter(({ job }) => of.includes(job.task)).length
     const isOpen = to === this.#own && !this.#isStopping && to.time.isKnown
     // If no slot is free though no attempt runs, handlers that outlive their attempts hold the slots.
-    const slots = this.#outlet.free() === 0 && this.running === 0 ? 0 : this.#outlet.slots - others
+    const slots = this.#outlet.free() === 0 && this.running === 0 ? 0 : this.#outlet.slots - others.length
     return {
       stint: isOpen ? to.stint : null,
       slots: isOpen ? Math.max(0, slots) : 0,
       tasks: [...tasks],
-      kinds: [...kinds],
+      kinds: kinds.map((kind) => ({ ...kind, places: Math.max(0, kind.places - countOf(kind.tasks)) })),
     }
   }
 

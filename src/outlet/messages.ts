@@ -148,11 +148,12 @@ export function keyOf({ claim, seq }: JobKey): string {
 
 /** Checks an announcement: another version of Sluice may have written it. @throws TypeError if it lacks what is read of it */
 export function checkAnnouncement(announcement: Partial<Announcement>): void {
-  const { worker, n, stint, slots, tasks, kinds, holds, orphans, left } = announcement
+  const { worker, n, by, stint, slots, tasks, kinds, holds, orphans, left } = announcement
   const isWhole =
     typeof worker === 'string' &&
     Number.isSafeInteger(n) &&
     Number.isSafeInteger(slots) &&
+    (by === undefined || [by?.worker, by?.host, by?.version].every((text) => typeof text === 'string')) &&
     (stint === null || typeof stint === 'string') &&
     [tasks, kinds, holds, orphans, left].every((list) => Array.isArray(list)) &&
     kinds?.every((kind) => Array.isArray(kind?.tasks)) === true &&

@@ -14,7 +14,7 @@ import { World } from './simulated-world.ts'
 const slots = 3
 
 /** A worker with its first dispatcher, whose connection can be cut, and what each reports. */
-async function stage() {
+async function stage(kinds: { tasks: string[]; places: number }[] = []) {
   const world = new World()
   const wire = new MemoryWire(world.clock(0, 1), () => [1])
   const first = { isCut: false, isAway: false }
@@ -64,7 +64,7 @@ async function stage() {
     wire,
     fleet: 'f',
     tasks: ['a'],
-    kinds: [],
+    kinds,
     onLate() {},
     clock: world.clock(77, 1),
     log,
@@ -301,6 +301,31 @@ it('waits for no end of an attempt that it stops while it cannot reach the worke
   await run(4_000)
   expect(told).toEqual(['first lost'])
   expect(places).toEqual([expect.objectContaining({ host: hostname() })])
+})
+
+it('waits for no such end either if the worker was there for a moment', async () => {
+  const { one, first, job, run, told } = await stage()
+  one.start([job])
+  await run(2_000)
+  one.abort(job)
+  await run(1_200)
+  Object.assign(first, { isCut: true, isAway: true })
+  await run(1_900)
+  expect(told).toEqual([])
+  await run(4_000)
+  expect(told).toEqual(['first lost'])
+})
+
+it('offers no place of a thread to the next dispatcher in which a job of the last one still runs', async () => {
+  const { one, two, job, run } = await stage([{ tasks: ['a'], places: 1 }])
+  one.start([job])
+  await run(2_000)
+  const second = await two()
+  one.retire()
+  await run(3_000)
+  second.enlist()
+  await run(2_000)
+  expect(second.kinds.map((kind) => kind.free())).toEqual([0])
 })
 
 it('reports where the attempt ran, which is not where its job was claimed', async () => {
