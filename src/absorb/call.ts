@@ -200,7 +200,7 @@ function whenOf(options: Signature['options'], name: string, nowMs: number): num
   return typeof found === 'string' ? readTime(found) : undefined
 }
 
-/** Where followers come from: `as` is which of those of the task `id` it is, or of `of`, if its id must not depend on that task. */
+/** Where a follower comes from. `as` names it among those of the task `id`. If `of` is given, ids are made from that instead of `id`. */
 interface Origin {
   readonly id: string
   readonly of?: string

@@ -58,7 +58,7 @@ export function readSignature(found: unknown): Signature {
   // What follows it in turn is sent by whoever executes it, perhaps here, when it is too late to refuse anything.
   for (const name of followNames) for (const one of [options[name] ?? []].flat()) readSignature(one)
   if (type !== null && args.length > 0) throw unreadableError(`a ${type} with arguments of its own follows it`)
-  if (type === 'chain') return firstOf(readSteps(kwargs['tasks']), options)
+  if (type === 'chain') return firstOf(readSteps(kwargs['tasks']), options, immutable === true)
   if (type === null) return { task, args, kwargs, options, immutable: immutable === true }
   readSignatures(kwargs['tasks'])
   return { task, args: [], kwargs, options, immutable: false, subtask_type: type }
@@ -73,7 +73,7 @@ function followedBy(options: Options, { link = [], link_error = [] }: Options): 
 }
 
 /** Returns the first task of a chain, with the options of the whole as Celery's workers distribute them. */
-function firstOf(steps: readonly Signature[], whole: Options): Signature {
+function firstOf(steps: readonly Signature[], whole: Options, immutable: boolean): Signature {
   const { task_id, group_id, group_index, chord, link, link_error, ...own } = whole
   const ending = present({ task_id, group_id, group_index, chord })
   const [first, ...rest] = steps.map((one, n) => {
@@ -82,7 +82,8 @@ function firstOf(steps: readonly Signature[], whole: Options): Signature {
     return { ...one, options: followedBy(options, isLast ? { link, link_error } : { link_error }) }
   })
   if (first === undefined) throw unreadableError('an empty chain follows it')
-  return { ...first, options: { ...first.options, chain: [...rest.toReversed(), first.options['chain'] ?? []].flat() } }
+  const chain = [...rest.toReversed(), first.options['chain'] ?? []].flat()
+  return { ...first, immutable: immutable || first.immutable, options: { ...first.options, chain } }
 }
 
 /** Reads the tasks of a chain, in order. @throws SluiceError SLUICE_CELERY_MESSAGE: also if a group is not the last of them */

@@ -215,6 +215,17 @@ it('takes a chain for its first task, with what is to be done after each step, a
   expect(chordFollowers(part, call, { error }, 0)).toMatchObject([{ message: { task: 'mourn', args: ['B'] } }])
 })
 
+it('gives no result to the first task of an immutable chain', () => {
+  const tasks = [named('b', 'B'), named('c', 'C')]
+  expect(
+    readSignature({ task: 'celery.chain', kwargs: { tasks }, immutable: true, subtask_type: 'chain' }),
+  ).toMatchObject({
+    task: 'b',
+    immutable: true,
+    options: { chain: [{ task: 'c', immutable: false }] },
+  })
+})
+
 it('refuses what follows a group in a chain, an empty chain, and a chord', () => {
   const group = canvas('group', [named('b', 'B')])
   const refused = /cannot be carried out: .*(follow a group|empty chain|"chord" follows)/
