@@ -81,7 +81,7 @@ export class Events extends Catalogue implements Emitter {
     const { tx } = options
     this.#context.enter(options)
     this.#note(event)
-    if (tx === undefined) await this.#beginStoring()
+    if (tx === undefined && this.#unstored.size > 0) await this.#beginStoring()
     return this.#transport.write(this.#rows(event, payloads, options), tx)
   }
 

@@ -43,7 +43,7 @@ export type Outcome =
    */
   | ({ kind: 'interrupt'; error: string; reason?: 'crashed' } & RunFacts)
 
-/** Returns an outcome that shows where its attempt ran; `by` undefined: it does not show that. */
+/** Returns an outcome that shows where its attempt ran; if that is not known (`by` undefined), the outcome as it is. */
 export function locateOutcome(outcome: Outcome, by: Executor | undefined): Outcome {
   if (by === undefined || !('tookMs' in outcome) || outcome.kind === 'discard') return outcome
   return { ...outcome, report: { by, ...outcome.report } }
