@@ -55,13 +55,14 @@ begin
     v_done.again := not v_done.soon and v_mark.granted < case when v_unread
       then coalesce(cardinality(v_ahead.instants), v_is.rooms[v_ahead.deciding].avail)
       else (select sum(t) from unnest(v_share.take) t) end;
-  elsif v_mark.granted < p_want and not v_done.soon then
-    -- Lanes with costs or a label may be denied in their places again and again. If jobs were wanted from a lane that
-    -- stays as it was, they were set aside, or went away meanwhile, but those of a pool may find no member.
-    v_done.changed := v_next is not null or v_share.more
+  elsif v_mark.granted < p_want then
+    -- Lanes with costs or a label may be denied in their places again and again. Jobs that were wanted from a lane and
+    -- not taken were set aside, or have gone, so the next claim finds others. Jobs of a pool may instead have found no
+    -- member, and locked jobs may be met again: so after these only a claim that granted some is followed at once.
+    v_done.changed := (v_mark.granted > 0 or not v_done.soon) and (v_next is not null or v_share.more
       or v_unread and v_real.labels is null and (not v_costed or 0 = any (v_share.blocked))
-      or exists (select 1 from unnest(v_mark.moves) m where m.seen = 0 or v_real.labels is null);
-    v_done.soon := v_unread and not v_done.changed;
+      or exists (select 1 from unnest(v_mark.moves) m where m.seen = 0 or v_real.labels is null));
+    v_done.soon := v_done.soon or v_unread and not v_done.changed;
   end if;
   return v_done;
 end $$;

@@ -12,8 +12,8 @@ create type engine.move as (
 -- has locked a job, or because classes or lanes were left out. probing: as in `engine.read_claim_room`. served: false
 -- when `engine.claim_lone_lane` met another case. of, taken: the class of each lane that was served, and how many of
 -- its jobs were claimed. instants: when each of the jobs may begin; null: now. stale: as in `engine.read_claim_room`.
--- changed: lanes are not as they were, so the next claim may get jobs of the ready lanes that are left. Null: none are
--- left, or other fields show what follows.
+-- changed: lanes are not as they were, so the next claim may get jobs of the ready lanes that are left. Null: the
+-- other fields alone show what follows.
 create type engine.served as (
   now_us bigint, granted integer, again boolean, jobs text, soon boolean, probing boolean, served boolean, of bigint[],
     taken integer[], instants bigint[], stale bigint[], changed boolean);

@@ -3,7 +3,18 @@ import { expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { Finisher } from '../../src/claim/finish/finish.ts'
-import { claim, claimAll, claimsInHand, count, emptied, engines, enter, quietTask, workerIds } from './engine.ts'
+import {
+  claim,
+  claimAll,
+  claimsInHand,
+  count,
+  emptied,
+  engines,
+  enter,
+  perTenant,
+  quietTask,
+  workerIds,
+} from './engine.ts'
 import { suspect, watchWorkers, workerRound } from '../fleet/engine.ts'
 import { lockJob } from '../servers/stranger.ts'
 import { until } from '../until.ts'
@@ -48,4 +59,21 @@ it('a worker comes back for a due job that another client has locked four times 
   await lockJob(context, at.sluice.url, id)
   await until(async () => (await count(at.db, 'sluice.job where due_at <= sluice.now()')) === 1, 'due')
   expect(await claim(at.db, at.worker, ['quiet'], 1)).toMatchObject({ jobs: [], again: false, wakeUs: 250_000 })
+})
+
+it('a claim that meets a locked job is followed at once by another for the lanes that it did not read', async (context) => {
+  const each = quietTask('each', [perTenant('each', '1000/s')])
+  await at.sluice.sendMany(
+    each,
+    Array.from({ length: 24 }, (_, i) => ({ tenant: `t${i}` })),
+  )
+  const ids = (await at.db.query<{ id: string }>('select id from sluice.job order by seq')).map(({ id }) => id)
+  for (const id of [ids[0], ids[9], ids[17]]) await lockJob(context, at.sluice.url, id)
+  let claimed = 0
+  let found
+  do {
+    found = await claim(at.db, at.worker, ['each'], 4)
+    claimed += found.jobs.length
+  } while (found.again || found.jobs.length === 4)
+  expect(claimed).toBe(21)
 })

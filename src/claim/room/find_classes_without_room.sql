@@ -8,7 +8,7 @@
 -- classes: those to leave out.
 -- bucket: of the label buckets without room, the one that has room first. Null: all have room.
 -- due, period, slack: next, period and slack of that bucket, as in `engine.bucket_room`.
--- kept: a class stays in the claim whose job needs more units than the label has left.
+-- kept: a class stays in the claim although its job needs more units than the label has left.
 create or replace function engine.find_classes_without_room(p_labels jsonb, p_classes bigint[], p_now bigint,
   out classes bigint[], out bucket bigint, out due bigint, out period bigint, out slack bigint, out kept boolean)
 language plpgsql stable as $$
