@@ -19,8 +19,8 @@ export interface BookingsOptions {
   /** Returns the epoch of the limits. Each has bookings of its own: a new one may have begun because Redis's clock was set back. */
   epoch(): string | undefined
   /**
-   * Returns the definition of a bucket, if it is known. Each version has bookings of its own: those by a slow rate would keep new
-   * messages waiting for hours that a faster one allows at once.
+   * Returns the definition of a bucket, if it is known. Each version has bookings of its own: those by a slow rate would
+   * delay new messages for hours, though a faster rate has room.
    */
   definition(bucket: string): Pick<RedisBucket, 'rules' | 'version'> | undefined
   /** The longest delay, in ms. */

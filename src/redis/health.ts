@@ -141,7 +141,7 @@ export class RedisHealth {
     if (sinceMs - this.#healedMs < 1_000) await clock.sleep(50 + clock.random() * 50, signal, false)
     for (let tries = 0; !signal.aborted; tries++) {
       try {
-        // A server that is silent fails this sooner than a look at it.
+        // If the server is silent, this fails sooner than a look at it.
         if (this.#unfit === undefined && this.#lastCheck !== undefined) await limiter.write()
         // What is evicted from now on may be of the epoch that begins.
         await this.#lookAtServer()
