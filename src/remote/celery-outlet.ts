@@ -82,7 +82,7 @@ export class CeleryOutlet implements Outlet {
       clock,
       log,
       onChange: () => this.#reportChange(),
-      onCut: () => this.#markDoubtful(Infinity),
+      onCut: () => this.#markDoubtful(),
       onLost: (worker) => clock.after(reportMs, () => this.#loseWorker(worker, clock.monotonicMs() - reportMs)),
     })
     this.#room = new QueueRoom({
@@ -100,7 +100,7 @@ export class CeleryOutlet implements Outlet {
       onFound: (sent, by) => this.#recordBegun(sent, by),
       onMissing: (sent) => this.#endUnreported(sent),
     })
-    options.results.watchGaps?.(() => this.#markDoubtful(Infinity))
+    options.results.watchGaps?.(() => this.#markDoubtful())
     this.#answers = new VendorAnswers(store, options.peer)
     this.#estates = new RemoteEstates({
       results: options.results,
@@ -253,6 +253,7 @@ export class CeleryOutlet implements Outlet {
     else if (meaning === 'retries') this.#stopRetry(sent)
     else if (meaning === 'retried') return this.#endRetried(sent)
     else if (meaning === 'uncalled') this.#endUncalled(sent, nowMs)
+    else if (meaning === 'back') sent.isDoubtful = true
     else if (meaning === 'lost') return sent.stopped === undefined ? this.#loseJob(sent) : this.#endStopped(sent)
   }
 
@@ -331,16 +332,16 @@ export class CeleryOutlet implements Outlet {
     void this.#options.control.revoke(id, { workers, terminate }).catch(() => {})
   }
 
-  /** Reports the jobs that a lost worker had begun. */
+  /** Reports the jobs that a lost worker had begun. Those that were published before may have begun there without a report. */
   #loseWorker(worker: string, atMs: number): void {
-    this.#markDoubtful(atMs)
     for (const sent of this.#sent.values())
-      if (sent.by?.worker === worker && (sent.begunMs ?? Infinity) <= atMs) this.#loseJob(sent)
+      if (sent.by === undefined) sent.isDoubtful ||= sent.sinceMs <= atMs
+      else if (sent.by.worker === worker && (sent.begunMs ?? Infinity) <= atMs) this.#loseJob(sent)
   }
 
-  /** Marks the jobs that were published before this time: they may have begun without a report that arrived here. */
-  #markDoubtful(atMs: number): void {
-    for (const sent of this.#sent.values()) if (sent.sinceMs <= atMs) sent.mayHaveBegun = true
+  /** Reports may be lost. */
+  #markDoubtful(): void {
+    for (const sent of this.#sent.values()) sent.isDoubtful = true
   }
 
   /** Records that a worker has begun a job, whether or not it has reported that. */
@@ -357,10 +358,10 @@ export class CeleryOutlet implements Outlet {
    * result.
    */
   #endUnreported(sent: Sent): void {
-    const { by, begunMs = 0, mayHaveBegun } = sent
+    const { by, begunMs = 0, isDoubtful } = sent
     const isGone = by !== undefined && (by.worker === unknownWorker || this.#workers.isGone(by.worker, begunMs))
     // A worker may have begun it, and its report was lost with the worker or the broker.
-    if (isGone || (by === undefined && mayHaveBegun)) this.#loseJob(sent)
+    if (isGone || isDoubtful) this.#loseJob(sent)
     else if (by !== undefined) this.#endFailed(sent, silentError(), {})
     else this.#endUncalled(sent, this.#options.store.clock.monotonicMs())
   }

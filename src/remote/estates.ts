@@ -61,7 +61,7 @@ export class RemoteEstates {
     const nowMs = clock.monotonicMs()
     for (const { job, task } of own) {
       const isBegun = begun.has(job)
-      take(inheritedOf(job, task, nowMs, { estate: name, isBegun, mayHaveBegun: workers.mayHaveLost() }))
+      take(inheritedOf(job, task, nowMs, { estate: name, isBegun, isDoubtful: workers.mayHaveLost() }))
       reports?.inherited(job, from)
     }
     // Its results are not read earlier, because the first ones concern jobs that must be known.

@@ -12,8 +12,8 @@ export interface Sent extends Call, SentCall {
   readonly task: AnyTask
   readonly sinceMs: number
   isPublished: boolean
-  /** A worker may have been lost since it was published, so it may have begun without a report. */
-  mayHaveBegun: boolean
+  /** A report about it may have been lost, with a worker or on the way. */
+  isDoubtful: boolean
   /** Why it was stopped here. */
   stopped: Error | undefined
   /** Resolves when its end is recorded. */
@@ -29,7 +29,7 @@ const unsentYet = {
   by: undefined,
   retry: undefined,
   isPublished: false,
-  mayHaveBegun: false,
+  isDoubtful: false,
   misses: 0,
   stopped: undefined,
   estate: undefined,
@@ -46,9 +46,9 @@ export function inheritedOf(
   job: ClaimedJob,
   task: AnyTask,
   nowMs: number,
-  { estate, isBegun, mayHaveBegun }: { estate: string; isBegun: boolean; mayHaveBegun: boolean },
+  { estate, isBegun, isDoubtful }: { estate: string; isBegun: boolean; isDoubtful: boolean },
 ): Sent {
-  const sent = { ...unsentYet, job, task, id: messageIdOf(job), queue: queueOf(task), estate, mayHaveBegun }
+  const sent = { ...unsentYet, job, task, id: messageIdOf(job), queue: queueOf(task), estate, isDoubtful }
   const begun = isBegun ? { by: { worker: unknownWorker, pid: -1 }, begunMs: nowMs } : {}
   // No message of that dispatcher can begin later, whatever the life of its grant.
   return { ...sent, ...begun, isPublished: true, untilMs: nowMs + claimMs, sinceMs: -Infinity }

@@ -60,60 +60,98 @@ it('have no room while the broker is away, and those who wait for room learn whe
   workers.close()
 })
 
-it.for(['nothing', 'the broker', 'the Redis of results'])(
-  'have begun a call, or may have, of which no report came: %s was away',
-  async (away) => {
-    const world = new World()
-    const clock = world.clock(0, 1)
-    const published: unknown[] = []
-    let gap = () => {}
-    const broker = {
-      isUp: true,
-      declare: async () => {},
-      consume: async () => {},
-      publish: async (message: unknown) => void published.push(message),
-    }
-    const outlet = new CeleryOutlet({
-      store: { clock, log } as unknown as Store,
-      rulebook: new Rulebook(),
-      peer: undefined,
-      broker: broker as unknown as Broker,
-      control: { request: async () => ({}), revoke: async () => {} } as never,
-      results: {
-        replyTo: 'r',
-        watch() {},
-        watchGaps: (tell: () => void) => (gap = tell),
-        forget() {},
-        close: async () => {},
-      } as never,
-      backend: 'rpc://',
-      tasks: [remoteTask('far', { input: z.object({}), queue: 'far', slots: 1 })],
-      others: new Set(),
-      kin: 'r',
-    })
-    const ends: string[] = []
-    const note = (end: string) => () => void ends.push(end)
-    outlet.for({ refused: note('uncalled'), lost: note('lost'), changed() {} } as unknown as Reports, () => '1')
-    await outlet.open()
-    const none = { attempt: 0, failed: 0, throttled: 0, crashes: 0, isDoubtful: false }
-    const own = {
-      id: 'j',
-      task: 'far',
-      queue: 'default',
-      grantedMs: clock.monotonicMs(),
-      createdMs: 0,
-      input: {},
-      buckets: ['outlet.far'],
-    }
-    outlet.start([unclaimedJob(none, own)])
-    await expect.poll(() => published.length, { timeout: 2_000 }).toBe(1)
-    await world.runUntil(world.nowMs + 1_000)
+/** An outlet that has sent a job to a worker; what became of it is in `ends`. */
+async function send({ hasBegun }: { hasBegun: boolean }) {
+  const world = new World()
+  const clock = world.clock(0, 1)
+  const published: unknown[] = []
+  let gap = () => {}
+  let hear: (delivery: unknown) => unknown = () => undefined
+  let report: (result: unknown) => unknown = () => undefined
+  const worker = 'celery@a'
+  const answers: Record<string, unknown> = {
+    stats: { [worker]: { pid: 7, pool: { 'max-concurrency': 4 } } },
+    active_queues: { [worker]: [{ name: 'far' }] },
+    registered: { [worker]: ['far [track_started=True]'] },
+    query_task: { [worker]: {} },
+  }
+  const broker = {
+    isUp: true,
+    declare: async () => {},
+    consume: async (_queue: string, _options: unknown, on: typeof hear) => void (hear = on),
+    publish: async (message: unknown) => void published.push(message),
+  }
+  const outlet = new CeleryOutlet({
+    store: { clock, log } as unknown as Store,
+    rulebook: new Rulebook(),
+    peer: undefined,
+    broker: broker as unknown as Broker,
+    control: { request: async (name: string) => (hasBegun && answers[name]) || {}, revoke: async () => {} } as never,
+    results: {
+      replyTo: 'r',
+      watch: (_id: string, notify: typeof report) => void (report = notify),
+      watchGaps: (tell: () => void) => (gap = tell),
+      forget() {},
+      close: async () => {},
+    } as never,
+    backend: 'rpc://',
+    tasks: [remoteTask('far', { input: z.object({}), queue: 'far', slots: 1 })],
+    others: new Set(),
+    kin: 'r',
+  })
+  const ends: string[] = []
+  const note = (end: string) => () => void ends.push(end)
+  const reports = { refused: note('uncalled'), lost: note('lost'), ended: note('failed'), begun() {}, changed() {} }
+  outlet.for(reports as unknown as Reports, () => '1')
+  await outlet.open()
+  const event = { type: 'worker-heartbeat', hostname: worker, pid: 7, timestamp: clock.wallMs() / 1_000 }
+  const properties = { contentType: 'application/json', contentEncoding: 'utf-8', headers: {} }
+  const body = Buffer.from(JSON.stringify({ ...event, utcoffset: 0, clock: 1 }))
+  if (hasBegun) await hear({ body, properties, fields: {} })
+  const none = { attempt: 0, failed: 0, throttled: 0, crashes: 0, isDoubtful: false }
+  const own = {
+    id: 'j',
+    task: 'far',
+    queue: 'default',
+    grantedMs: clock.monotonicMs(),
+    createdMs: 0,
+    input: {},
+    buckets: ['outlet.far'],
+  }
+  outlet.start([unclaimedJob(none, own)])
+  await expect.poll(() => published.length, { timeout: 2_000 }).toBe(1)
+  const tell = (state: string, value: unknown) => report({ id: 'x', state, value, traceback: undefined })
+  if (hasBegun) tell('STARTED', { hostname: worker, pid: 8 })
+  return { world, broker, outlet, ends, gap: () => gap(), tell, wait: (ms: number) => world.runUntil(world.nowMs + ms) }
+}
+
+it.for([
+  ['nothing', false, 'uncalled'],
+  ['the broker', false, 'lost'],
+  ['the Redis of results', false, 'lost'],
+  ['nothing', true, 'failed'],
+  ['the broker', true, 'lost'],
+  ['the Redis of results', true, 'lost'],
+] as const)(
+  'may have made a call of which no end was reported: %s was away (begun: %s)',
+  async ([away, hasBegun, end]) => {
+    const { broker, outlet, ends, gap, wait } = await send({ hasBegun })
+    await wait(1_000)
     broker.isUp = away !== 'the broker'
     if (away === 'the Redis of results') gap()
-    await world.runUntil(world.nowMs + 1_000)
+    await wait(1_000)
     broker.isUp = true
-    await world.runUntil(world.nowMs + 20_000)
-    expect(ends).toEqual([away === 'nothing' ? 'uncalled' : 'lost'])
+    await wait(20_000)
+    expect(ends).toEqual([end])
     await outlet.close()
   },
 )
+
+it('have lost a call whose message came back too late, if none of them has it any more', async () => {
+  const { outlet, ends, tell, wait } = await send({ hasBegun: true })
+  tell('REVOKED', { type: 'TaskRevokedError', args: ['expired'] })
+  expect(ends).toEqual([])
+  await wait(20_000)
+  expect(ends).toEqual(['lost'])
+  await outlet.close()
+})

@@ -14,6 +14,7 @@ import { forAll } from '../for-all.ts'
 const result = (state: string, value: unknown = null): TaskResult => ({ id: 'a', state, value, traceback: undefined })
 const began = (pid: number) => result('STARTED', { pid, hostname: 'celery@here' })
 const failed = (type: string) => result('FAILURE', { type, module: 'm', args: [] })
+const revoked = (why: string) => result('REVOKED', { type: 'TaskRevokedError', module: 'm', args: [why] })
 const all = (...results: TaskResult[]): Meaning[] => {
   const call: Call = { by: undefined, retry: undefined }
   return results.map((one) => readMeaning(call, one))
@@ -25,7 +26,13 @@ it.each([
   ['an error', [began(1), failed('ValueError')], ['begun', 'failed']],
   ['one that expired before it began', [result('REVOKED')], ['uncalled']],
   ['one that no worker knows', [failed('NotRegistered')], ['uncalled']],
-  ['one that was delivered again after its time', [began(1), result('REVOKED')], ['begun', 'lost']],
+  ['one that was delivered again after its time', [began(1), revoked('expired')], ['begun', 'back']],
+  [
+    'one that goes on, though its worker was cut off',
+    [began(1), revoked('expired'), result('SUCCESS', 5)],
+    ['begun', 'back', 'done'],
+  ],
+  ['one whose process was ended', [began(1), revoked('terminated')], ['begun', 'lost']],
   ['one that was delivered again in time', [began(1), began(2)], ['begun', 'begun again']],
   ['a start that is reported twice', [began(1), began(1)], ['begun', 'nothing']],
   ['one whose process died', [began(1), failed('WorkerLostError')], ['begun', 'lost']],
@@ -43,6 +50,7 @@ it('never takes a call that was begun for one that was not made', () => {
     began(2),
     result('RETRY'),
     result('REVOKED'),
+    revoked('expired'),
     failed('NotRegistered'),
     failed('E'),
   )
