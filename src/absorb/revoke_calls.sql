@@ -1,11 +1,7 @@
--- Notes that calls are revoked, also those whose messages were not read yet.
+-- Notes that calls are revoked, also those whose messages were not read yet, or are being recorded in this moment.
 -- $1 Celery's ids, $2 whether they are stopped if they run
-with given as materialized (select distinct u.id from unnest($1::text[]) u (id)), held as materialized (
-  select c.id from sluice.celery_call c where c.id = any ($1::text[]) order by c.id for update
-), known as (
-  update sluice.celery_call c set revoked_at = sluice.now(), terminated = c.terminated or $2::boolean
-  from held h where c.id = h.id and c.replied_at is null and c.job is not null
-)
-insert into sluice.celery_call (id, job, call, created_at, replied_at, revoked_at)
-select g.id, null, '{}', sluice.now(), sluice.now(), sluice.now() from given g order by g.id
-on conflict (id) do nothing
+insert into sluice.celery_call as c (id, job, call, created_at, replied_at, revoked_at)
+select u.id, null, '{}', sluice.now(), sluice.now(), sluice.now()
+from (select distinct id from unnest($1::text[]) g (id)) u order by u.id
+on conflict (id) do update set revoked_at = excluded.revoked_at, terminated = c.terminated or $2::boolean
+where c.replied_at is null and c.job is not null

@@ -248,3 +248,23 @@ it('looks at other calls, though the results of jobs that end here cannot be sen
   notice({ job: 'one' })
   await until(() => looks > 2, 'it looks again and again')
 })
+
+it('revokes a call that is being recorded in this moment', async () => {
+  const { url } = await freshDatabase()
+  const sluice = await Sluice.open({ store: url })
+  onTestFinished(() => sluice.close())
+  const { db } = sluice
+  const store = storeOn(db)
+  let revoked: Promise<unknown> | undefined
+  await db.transaction(async (tx) => {
+    await store.on(tx).run('absorb/record_calls', [['call'], [newId()], ['{}']])
+    revoked = store.run('absorb/revoke_calls', [['call'], false])
+    const waiting = `select 1 from pg_stat_activity
+      where datname = current_database() and wait_event_type = 'Lock' and query like '%celery_call%'`
+    await until(async () => (await db.query(waiting)).length > 0, 'the revoke waits')
+  })
+  await revoked
+  expect(
+    await db.query('select job is null as unread, revoked_at is not null as revoked from sluice.celery_call'),
+  ).toEqual([{ unread: false, revoked: true }])
+})
