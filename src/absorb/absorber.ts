@@ -6,7 +6,7 @@ import { hasChord, headOf, readTask, type TaskMessage } from '../celery/task-mes
 import { unreadableError } from '../celery/wire.ts'
 import { SluiceError, StoreError, textOfError, codeOf } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
-import { encodePayload } from '../core/payload.ts'
+import { countForStatement, encodePayload } from '../core/payload.ts'
 import { isDataError } from '../claim/parking/parked.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisConnection } from '../redis/connect.ts'
@@ -189,20 +189,22 @@ export class Absorber {
   }
 
   async #absorb(batch: readonly Incoming[]): Promise<void> {
-    const { store } = this.#options
     const all: Read[] = []
     // One after the other, so that a batch of large messages is not unpacked at once.
     for (const incoming of batch) {
       const read = await this.#read(incoming)
       if (read !== undefined) all.push(read)
     }
-    if (all.length === 0) return
-    const ids = all.map(({ message }) => message.id)
-    const jobs = all.map(() => newId())
-    const calls = all.map(({ call }) => call)
-    const rows = await store.run<Recorded>('absorb/record_calls', [ids, jobs, calls])
+    while (all.length > 0) await this.#record(all.splice(0, countForRecord(all)))
+  }
+
+  async #record(some: readonly Read[]): Promise<void> {
+    const ids = some.map(({ message }) => message.id)
+    const jobs = some.map(() => newId())
+    const calls = some.map(({ call }) => call)
+    const rows = await this.#options.store.run<Recorded>('absorb/record_calls', [ids, jobs, calls])
     const known = new Map(rows.map((row) => [row.id, row]))
-    const settled = await Promise.allSettled(all.map((one) => this.#send(one, known.get(one.message.id))))
+    const settled = await Promise.allSettled(some.map((one) => this.#send(one, known.get(one.message.id))))
     this.#reporter.wake()
     for (const one of settled) if (one.status === 'rejected') throw one.reason
   }
@@ -282,6 +284,13 @@ export class Absorber {
     logParked(store.log, incoming.queue, message, reason)
     incoming.ack()
   }
+}
+
+/** Returns how many of the first messages one statement records. A second message with the same id waits until its call is known. */
+function countForRecord(all: readonly Read[]): number {
+  const ids = new Set<string>()
+  const again = all.findIndex(({ message: { id } }) => ids.has(id) || !ids.add(id))
+  return countForStatement(again < 0 ? all : all.slice(0, again), batchMax, ({ call }) => call.length)
 }
 
 /** True for an error that the message itself has caused: trying again cannot help. */
