@@ -5,8 +5,9 @@
 import { systemClock } from '../core/clock.ts'
 import { openControl } from '../celery/remote.ts'
 import { env } from '../db/open.ts'
-import { Limits } from '../operations/limits.ts'
+import { type LimitLine, Limits } from '../operations/limits.ts'
 import { reportingIn, taskItems } from '../remote/reporting.ts'
+import { placesOf } from '../tasks/remote.ts'
 import type { Finding } from './finding.ts'
 import { many } from './output.ts'
 import { has, type StorageAt } from './storage.ts'
@@ -20,16 +21,12 @@ interface Pool {
 }
 
 const answerMs = 1_500
-const prefix = 'outlet.'
 
 /** Compares the workers of the queues that remote tasks name with their `slots`; undefined: there are no remote tasks. */
 export async function stock({ sql }: StorageAt, amqp: string | undefined): Promise<Finding | undefined> {
   if (amqp === undefined || !(await has(sql, 'limit_def'))) return undefined
-  const declared = (await new Limits(sql, systemClock).list()).flatMap(({ name, numbers: { concurrency } }) =>
-    name.startsWith(prefix) && concurrency !== undefined
-      ? [{ queue: name.slice(prefix.length), slots: concurrency }]
-      : [],
-  )
+  const tasks = await sql.run<KnownTask>('operations/read_tasks')
+  const declared = declaredIn(await new Limits(sql, systemClock).list(), tasks)
   if (declared.length === 0) return undefined
   const control = await openControl({ broker: amqp })
   try {
@@ -42,12 +39,7 @@ export async function stock({ sql }: StorageAt, amqp: string | undefined): Promi
       control.request('active_queues', {}, { within: answerMs }),
       control.request('registered', { taskinfoitems: taskItems }, { within: answerMs }),
     ])
-    const lacks = lacksIn(
-      await sql.run<KnownTask>('operations/read_tasks'),
-      registered,
-      queues,
-      env('CELERY_RESULT_BACKEND') ?? 'rpc://',
-    )
+    const lacks = lacksIn(tasks, registered, queues, env('CELERY_RESULT_BACKEND') ?? 'rpc://')
     return judged(declared, poolsIn(stats, queues), { shared: sharedIn([stats, again, once]), lacks })
   } finally {
     await control.close()
@@ -62,6 +54,18 @@ interface KnownTask {
   currently: string | null
   workers: readonly unknown[] | null
   waits: boolean
+}
+
+/** Returns the slots that are declared of the queues of tasks. The name of a limit does not show each queue's name. */
+export function declaredIn(
+  limits: readonly Pick<LimitLine, 'name' | 'numbers'>[],
+  tasks: readonly Pick<KnownTask, 'queue'>[],
+): { queue: string; slots: number }[] {
+  const places = new Map(limits.map(({ name, numbers: { concurrency } }) => [name, concurrency]))
+  return [...new Set(tasks.map(({ queue }) => queue))].flatMap((queue) => {
+    const slots = queue === null ? undefined : places.get(placesOf(queue))
+    return queue === null || slots === undefined ? [] : [{ queue, slots }]
+  })
 }
 
 /**

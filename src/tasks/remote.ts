@@ -56,7 +56,7 @@ export function remoteTask<Schema extends StandardSchemaV1 = AnyJson, const Fair
 }
 
 /** Returns the name of the limit that counts the attempts in a queue; limits have stricter names than queues. */
-function placesOf(queue: string): string {
+export function placesOf(queue: string): string {
   const name = queue.toLowerCase().replaceAll(':', '.')
   return name === queue && name.length <= 56
     ? `${prefix}${name}`

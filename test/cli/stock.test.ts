@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
-import { judged, lacksIn, poolsIn, sharedIn } from '../../src/cli/stock.ts'
+import { declaredIn, judged, lacksIn, poolsIn, sharedIn } from '../../src/cli/stock.ts'
+import { placesOf } from '../../src/tasks/remote.ts'
 
 const worker = (slots: number, prefetch: number) => ({
   pid: 1,
@@ -22,6 +23,19 @@ it('compares the pools of Celery workers with the slots that tasks declare', () 
     text: 'queue "slow": 1 Celery worker with 2 slots, and 8 messages taken at once: jobs wait in full workers; set worker_prefetch_multiplier = 1',
   })
   expect(of('none', 1)).toEqual({ status: 'warn', text: 'queue "none" has no Celery worker that answers' })
+})
+
+it('names a queue as its workers do, whatever the name of the limit that counts its slots', () => {
+  const slots = { concurrency: 4 }
+  const limits = [
+    { name: 'crm', numbers: slots },
+    ...['sync', 'Shop:Mail', 'gone'].map((queue) => ({ name: placesOf(queue), numbers: slots })),
+  ]
+  const tasks = ['sync', 'sync', 'Shop:Mail', 'default', null].map((queue) => ({ queue }))
+  expect(declaredIn(limits as never, tasks)).toEqual([
+    { queue: 'sync', slots: 4 },
+    { queue: 'Shop:Mail', slots: 4 },
+  ])
 })
 
 it('names the setting without which a Celery worker gets no jobs of a task', () => {
