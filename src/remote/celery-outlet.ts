@@ -96,7 +96,7 @@ export class CeleryOutlet implements Outlet {
       clock,
       log,
       workers: this.#workers,
-      sent: () => [...this.#sent.values()].filter(({ isPublished }) => isPublished),
+      sent: () => [...this.#sent.values()].filter(({ isPublished, hasFailed }) => isPublished && !hasFailed),
       onFound: (sent, by) => this.#recordBegun(sent, by),
       onMissing: (sent) => this.#endUnreported(sent),
     })
@@ -281,6 +281,8 @@ export class CeleryOutlet implements Outlet {
 
   /** Reports a call that has failed. If the vendor refused it, its limits are held. */
   async #endCalled(sent: Sent, error: unknown): Promise<void> {
+    // While the store is away that takes long, and no worker has the call any more.
+    sent.hasFailed = true
     const refusal = await this.#answers.recordFailure(sent.job, sent.task, error)
     this.#endFailed(sent, error, { refusal })
   }
@@ -336,7 +338,7 @@ export class CeleryOutlet implements Outlet {
   #loseWorker(worker: string, atMs: number): void {
     for (const sent of this.#sent.values())
       if (sent.by === undefined) sent.isDoubtful ||= sent.sinceMs <= atMs
-      else if (sent.by.worker === worker && (sent.begunMs ?? Infinity) <= atMs) this.#loseJob(sent)
+      else if (sent.by.worker === worker && (sent.begunMs ?? Infinity) <= atMs && !sent.hasFailed) this.#loseJob(sent)
   }
 
   /** Reports may be lost. */

@@ -14,6 +14,8 @@ export interface Sent extends Call, SentCall {
   isPublished: boolean
   /** A report about it may have been lost, with a worker or on the way. */
   isDoubtful: boolean
+  /** A worker has reported that it failed; what that means is being recorded. */
+  hasFailed: boolean
   /** Why it was stopped here. */
   stopped: Error | undefined
   /** Resolves when its end is recorded. */
@@ -30,6 +32,7 @@ const unsentYet = {
   retry: undefined,
   isPublished: false,
   isDoubtful: false,
+  hasFailed: false,
   misses: 0,
   stopped: undefined,
   estate: undefined,

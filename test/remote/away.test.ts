@@ -5,7 +5,7 @@ import { silent as log } from '../../src/core/log.ts'
 import { unclaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Reports } from '../../src/claim/outlet.ts'
 import type { Store } from '../../src/db/store.ts'
-import { remoteTask } from '../../src/index.ts'
+import { limit, remoteTask } from '../../src/index.ts'
 import { CeleryOutlet } from '../../src/remote/celery-outlet.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { StockWorkers } from '../../src/remote/stock-workers.ts'
@@ -60,7 +60,7 @@ it('have no room while the broker is away, and those who wait for room learn whe
   workers.close()
 })
 
-/** An outlet that has sent a job to a worker; what became of it is in `ends`. */
+/** An outlet that has sent a job to a worker, which has begun it or not; what became of it is in `ends`, and `answer` ends calls to the store. */
 async function send({ hasBegun }: { hasBegun: boolean }) {
   const world = new World()
   const clock = world.clock(0, 1)
@@ -81,8 +81,10 @@ async function send({ hasBegun }: { hasBegun: boolean }) {
     consume: async (_queue: string, _options: unknown, on: typeof hear) => void (hear = on),
     publish: async (message: unknown) => void published.push(message),
   }
+  let answer = () => {}
+  const called = new Promise<unknown[]>((resolve) => (answer = () => resolve([])))
   const outlet = new CeleryOutlet({
-    store: { clock, log } as unknown as Store,
+    store: { clock, log, call: () => called } as unknown as Store,
     rulebook: new Rulebook(),
     peer: undefined,
     broker: broker as unknown as Broker,
@@ -95,13 +97,16 @@ async function send({ hasBegun }: { hasBegun: boolean }) {
       close: async () => {},
     } as never,
     backend: 'rpc://',
-    tasks: [remoteTask('far', { input: z.object({}), queue: 'far', slots: 1 })],
+    tasks: [
+      remoteTask('far', { input: z.object({}), queue: 'far', slots: 1, limits: [limit('crm', { rate: '9/s' })] }),
+    ],
     others: new Set(),
     kin: 'r',
   })
   const ends: string[] = []
   const note = (end: string) => () => void ends.push(end)
-  const reports = { refused: note('uncalled'), lost: note('lost'), ended: note('failed'), begun() {}, changed() {} }
+  const ended = (_: unknown, { kind }: { kind: string }) => void ends.push(kind)
+  const reports = { refused: note('uncalled'), lost: note('lost'), ended, begun() {}, changed() {} }
   outlet.for(reports as unknown as Reports, () => '1')
   await outlet.open()
   const event = { type: 'worker-heartbeat', hostname: worker, pid: 7, timestamp: clock.wallMs() / 1_000 }
@@ -116,20 +121,28 @@ async function send({ hasBegun }: { hasBegun: boolean }) {
     grantedMs: clock.monotonicMs(),
     createdMs: 0,
     input: {},
-    buckets: ['outlet.far'],
+    buckets: ['crm', 'outlet.far'],
   }
   outlet.start([unclaimedJob(none, own)])
   await expect.poll(() => published.length, { timeout: 2_000 }).toBe(1)
   const tell = (state: string, value: unknown) => report({ id: 'x', state, value, traceback: undefined })
   if (hasBegun) tell('STARTED', { hostname: worker, pid: 8 })
-  return { world, broker, outlet, ends, gap: () => gap(), tell, wait: (ms: number) => world.runUntil(world.nowMs + ms) }
+  return {
+    broker,
+    outlet,
+    ends,
+    gap: () => gap(),
+    answer,
+    tell,
+    wait: (ms: number) => world.runUntil(world.nowMs + ms),
+  }
 }
 
 it.for([
   ['nothing', false, 'uncalled'],
   ['the broker', false, 'lost'],
   ['the Redis of results', false, 'lost'],
-  ['nothing', true, 'failed'],
+  ['nothing', true, 'retry'],
   ['the broker', true, 'lost'],
   ['the Redis of results', true, 'lost'],
 ] as const)(
@@ -153,5 +166,15 @@ it('have lost a call whose message came back too late, if none of them has it an
   expect(ends).toEqual([])
   await wait(20_000)
   expect(ends).toEqual(['lost'])
+  await outlet.close()
+})
+
+it('have had a call that a vendor refused, however long it takes to hold its limit', async () => {
+  const { outlet, ends, tell, answer, wait } = await send({ hasBegun: true })
+  tell('FAILURE', { type: 'VendorAnswer', module: 'shop', args: [429, { 'Retry-After': '30' }] })
+  await wait(20_000)
+  expect(ends).toEqual([])
+  answer()
+  await expect.poll(() => ends, { timeout: 2_000 }).toEqual(['throttled'])
   await outlet.close()
 })
