@@ -91,8 +91,19 @@ export class RabbitBus implements Transport {
         return this.#publish(row.type, attempt > 1 || ambiguous ? markRepeated(message) : message)
       },
     }) as AnyTask
-    this.#relay = { ...relay, inputBounds: relayBounds }
+    // Those that wait for RabbitMQ would otherwise take the slots of all other jobs.
+    this.#relay = { ...relay, inputBounds: relayBounds, isOpen: () => !this.#isAway }
     this.tasks = [this.#relay]
+  }
+
+  /** True if RabbitMQ takes nothing now. It is not known before the first event. */
+  get #isAway(): boolean {
+    try {
+      this.#open?.checkThere()
+      return false
+    } catch {
+      return true
+    }
   }
 
   /** True if RabbitMQ confirms events that no service gets. */

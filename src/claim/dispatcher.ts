@@ -15,7 +15,7 @@ export interface DispatchOptions extends InHandOptions {
   claims: Claims
   /** Returns who claims. Called before each claim, because a worker that was given up registers anew. */
   registerClaimer(): Promise<Claimer>
-  /** Notifications arrive: idle workers are woken for whatever there is. */
+  /** Idle workers are woken for whatever there is. */
   isListening(): boolean
   /** This worker was given up as lost: its jobs are no longer its own. */
   onLost(worker: string): void
@@ -42,10 +42,10 @@ export interface Offered {
   input: string
 }
 
-/** Longest sleep while LISTEN is down. */
+/** Longest sleep of a worker that is not woken for everything, as while LISTEN is down. */
 const unnotifiedSleepMs = 1_500
 /**
- * Longest sleep while LISTEN works. Every 2 s one worker of the fleet wakes sleepers for work whose NOTIFY was missed; it
+ * Longest sleep of any other. Every 2 s one worker of the fleet wakes sleepers for work whose NOTIFY was missed; it
  * does not see work that was due long ago, which a claim after this sleep finds.
  */
 const notifiedSleepMs = 20_000

@@ -174,6 +174,8 @@ export interface Task<Input = never, Result = unknown> {
   readonly allowPrivate: readonly string[]
   /** Returns the task that a job of this one belongs to now; undefined: this one, as always for tasks of users. */
   readonly homeOf?: (input: never) => AnyTask | undefined
+  /** Returns false while what it needs is away: then none of its jobs is claimed. Undefined: never, as always for tasks of users. */
+  readonly isOpen?: () => boolean
   /** Bounds of its inputs; undefined: those of any payload, as always for tasks of users. */
   readonly inputBounds?: PayloadBounds
   run(input: unknown, context: Context): Promise<Result> | Result

@@ -27,6 +27,8 @@ export class TaskSet {
   /** The present names of former ones. */
   readonly #current: ReadonlyMap<string, string>
   readonly #labels: Member['labels']
+  /** Those whose jobs cannot always start. */
+  readonly #gated: readonly AnyTask[]
   #open: readonly string[] = []
 
   /** @throws UsageError SLUICE_BAD_TASK when two have one name */
@@ -36,6 +38,7 @@ export class TaskSet {
       .flatMap((task) => [task, ...(task.formerly ?? []).map((old) => renameTask(task, old))])
       .flatMap((task) => (task.onFailed === undefined ? [task] : [task, task.onFailed]))
     this.#byName = new Map(all.map((task) => [task.name, task]))
+    this.#gated = all.filter(({ isOpen }) => isOpen !== undefined)
     const twice = all.find((task) => this.#byName.get(task.name) !== task)
     if (twice !== undefined)
       throw new UsageError('SLUICE_BAD_TASK', `two tasks have the same name, now or formerly: "${twice.name}"`)
@@ -56,13 +59,22 @@ export class TaskSet {
     }
   }
 
+  /** True if what the tasks need is there, apart from the second limiter. */
+  get areOpen(): boolean {
+    return this.#gated.every(({ isOpen }) => isOpen?.() !== false)
+  }
+
   /**
    * Returns the tasks among these whose jobs can start now, given the state of the second limiter. It returns the same
    * array while the result stays the same.
    */
   open(names: readonly string[], peer: PeerLimiter | undefined): readonly string[] {
-    if (peer?.isAway !== true) return names
-    const open = names.filter((name) => peer.isOpenFor(this.#byName.get(name)?.limits ?? []))
+    const isAway = peer?.isAway === true
+    if (!isAway && this.areOpen) return names
+    const open = names.filter((name) => {
+      const task = this.#byName.get(name)
+      return task?.isOpen?.() !== false && (!isAway || peer.isOpenFor(task?.limits ?? []))
+    })
     if (open.join() !== this.#open.join()) this.#open = open
     return this.#open
   }

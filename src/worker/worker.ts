@@ -92,7 +92,8 @@ export class Worker {
       watch: new AttemptEvents(store.report, clock, worker),
       throttle: options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
       registerClaimer: () => this.#enter(),
-      isListening: () => db.listening(),
+      // Nobody wakes it when what a task needs is back.
+      isListening: () => db.listening() && repertoire.areOpen,
       onLost: (id) => this.#handleLoss(id),
       onError: (error) => log.error('dispatch failed; it goes on', { err: error }),
     })
