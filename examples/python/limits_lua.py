@@ -1,8 +1,9 @@
 """The scripts that decide limits in Redis. Made by scripts/embed.mjs from src/redis/*.lua; do not edit."""
 _LIBRARY = r"""-- The arithmetic of limits/decide.ts on one bucket, in integers below 2^53; changes the bucket in place.
--- A bucket: at, hold, shut (as hold; never stored), running (places taken) and, for each rule, debt (of rates), slots (parts of windows, the newest first) and
--- spent (of quotas: before, start, ends, previous, current, next, margin, calendar).
--- rules: drain, weight, room, slot, span as in limits/rule.ts; a quota has also margin and periods: lists of the boundaries of its
+-- A bucket: at, hold, shut (as hold; never stored), running (places taken) and, for each rule, debt (of rates), parts (of windows, the
+-- newest first) and spent (of quotas: before, start, ends, previous, current, next, margin, calendar).
+-- rules, with the names of docs/redis-protocol.md: drain, weight and span as in limits/rule.ts, room (its capacity), slot (the length of a
+-- window's parts; of others 0); a quota has also margin and periods: lists of the boundaries of its
 -- calendar around the times that matter; a pace, which stands behind its rate, has pace: how late (us) its units may be used.
 local PARTS = 60
 local NEVER = 9007199254740991
@@ -25,11 +26,11 @@ local function drained(debt, drain, us)
 end
 
 -- Returns the parts of a window as of a later time: inserts new ones at the front, drops as many at the end.
-local function aged(slots, slot, from, to)
+local function aged(parts, slot, from, to)
   local by = math.min(PARTS + 1, math.floor(to / slot) - math.floor(from / slot))
-  if by == 0 then return slots end
+  if by == 0 then return parts end
   local seen = {}
-  for k = 1, PARTS + 1 do seen[k] = k > by and slots[k - by] or 0 end
+  for k = 1, PARTS + 1 do seen[k] = k > by and parts[k - by] or 0 end
   return seen
 end
 
@@ -76,11 +77,11 @@ local function spend(rule, spent, at, units)
 end
 
 local function blank(rules, at)
-  local bucket = { at = at, hold = 0, shut = 0, running = 0, debt = {}, slots = {}, spent = {} }
+  local bucket = { at = at, hold = 0, shut = 0, running = 0, debt = {}, parts = {}, spent = {} }
   for i, rule in ipairs(rules) do
-    bucket.debt[i], bucket.slots[i], bucket.spent[i] = 0, {}, {}
+    bucket.debt[i], bucket.parts[i], bucket.spent[i] = 0, {}, {}
     if rule.slot > 0 then
-      for k = 1, PARTS + 1 do bucket.slots[i][k] = 0 end
+      for k = 1, PARTS + 1 do bucket.parts[i][k] = 0 end
     elseif rule.periods then
       bucket.spent[i] = { 0, 0, 0, 0, 0, 0, rule.margin, calendar_of(rule) }
     end
@@ -107,7 +108,7 @@ local function advance(bucket, now)
   for i = 1, #rules do
     local rule = rules[i]
     if rule.slot > 0 then
-      bucket.slots[i] = aged(bucket.slots[i], rule.slot, from, at)
+      bucket.parts[i] = aged(bucket.parts[i], rule.slot, from, at)
     elseif rule.periods then
       bucket.spent[i] = rolled(rule, bucket.spent[i], at)
     elseif rule.drain > 0 then
@@ -123,8 +124,8 @@ local function owed(bucket, i)
   local rule = bucket.rules[i]
   if not is_flow(rule) then return bucket.running * rule.weight end
   if rule.slot > 0 then
-    local sum, slots = 0, bucket.slots[i]
-    for k = 1, PARTS + 1 do sum = sum + slots[k] end
+    local sum, parts = 0, bucket.parts[i]
+    for k = 1, PARTS + 1 do sum = sum + parts[k] end
     return sum
   end
   if not rule.periods then return bucket.debt[i] end
@@ -162,7 +163,7 @@ local function free_at(bucket, i, need)
     local kept, oldest = 0, 0
     repeat
       oldest = oldest + 1
-      kept = kept + bucket.slots[i][oldest]
+      kept = kept + bucket.parts[i][oldest]
     until kept > rule.room - fits
     return (math.floor(bucket.at / rule.slot) - oldest + PARTS + 2) * rule.slot
   end
@@ -192,7 +193,7 @@ local function count(bucket, i, at, units)
   local slot = bucket.rules[i].slot
   local part = math.floor(bucket.at / slot) - math.floor(at / slot) + 1
   if part < 1 or part > PARTS + 1 then return end
-  bucket.slots[i][part] = math.min(math.max(0, bucket.slots[i][part] + units), MOST)
+  bucket.parts[i][part] = math.min(math.max(0, bucket.parts[i][part] + units), MOST)
 end
 
 -- Charges units and places. Returns how many places were taken: none if no rule counts them.
@@ -498,10 +499,10 @@ end
 
 -- The fields of the state, in the order in which they are packed. New fields are added at the end: a state that was written before lacks
 -- them. ahead: the last grant ahead of the clock may be used from then on; nothing is granted for a time before it. ruled: slot (of a quota
--- -1), drain, weight, span, room and pace of each rule, by which debt and slots are to be read. before: the same of the definition that the
+-- -1), drain, weight, span, room and pace of each rule, by which debt and parts are to be read. before: the same of the definition that the
 -- newest grant was given under, if that is an older one. leased: places of `running` that are leased. lapses, leased_until: no lease ends
 -- before the one, or after the other. expires: the key is kept until then, by what the clock shows (0: not known; NEVER: for good).
-local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled', 'before',
+local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'parts', 'spent', 'closed', 'ahead', 'ruled', 'before',
   'leased', 'lapses', 'leased_until', 'expires' }
 
 -- A state is the list of these fields, as cmsgpack packs it, with numbers as doubles (the byte DOUBLE, and eight), because `struct` reads
@@ -512,35 +513,35 @@ local FRONT, MIDDLE, BACK = '>xdxdxdxdxdxdxdxd', '>xdxd', '>xdxdxdxd'
 local BACK_BYTES = 36
 
 -- Returns what follows from rules alone, worked out once for all buckets that have them: ruled, packed; and, if there is neither a window
--- nor a quota, slots and spent, and both packed.
+-- nor a quota, parts and spent, and both packed.
 local by_rules = {}
-local function parts_by(rules)
-  local parts = by_rules[rules]
-  if parts then return parts end
+local function known_by(rules)
+  local known = by_rules[rules]
+  if known then return known end
   local ruled, none, has_any = {}, {}, false
   for i, rule in ipairs(rules) do
     ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span, rule.room, rule.pace }
     none[i], has_any = {}, has_any or rule.slot > 0 or rule.periods
   end
-  parts = { ruled = cmsgpack.pack(ruled), none = not has_any and none, lists = not has_any and cmsgpack.pack(none, none) }
-  by_rules[rules] = parts
-  return parts
+  known = { ruled = cmsgpack.pack(ruled), none = not has_any and none, lists = not has_any and cmsgpack.pack(none, none) }
+  by_rules[rules] = known
+  return known
 end
 
 local function packed(bucket)
-  local b, parts, before = bucket, parts_by(bucket.rules), bucket.before
+  local b, known, before = bucket, known_by(bucket.rules), bucket.before
   if type(before) == 'table' then before = cmsgpack.pack(before) end
   return struct.pack(STATE, LIST, DOUBLE, b.version, DOUBLE, b.at, DOUBLE, b.hold, DOUBLE, b.running, DOUBLE, b.n, DOUBLE, b.first,
-    DOUBLE, b.oldest, DOUBLE, b.lost, cmsgpack.pack(b.debt), parts.lists or cmsgpack.pack(b.slots, b.spent), DOUBLE, b.closed, DOUBLE, b.ahead,
-    parts.ruled, before or NIL, DOUBLE, b.leased, DOUBLE, b.lapses, DOUBLE, b.leased_until, DOUBLE, b.expires)
+    DOUBLE, b.oldest, DOUBLE, b.lost, cmsgpack.pack(b.debt), known.lists or cmsgpack.pack(b.parts, b.spent), DOUBLE, b.closed, DOUBLE, b.ahead,
+    known.ruled, before or NIL, DOUBLE, b.leased, DOUBLE, b.lapses, DOUBLE, b.leased_until, DOUBLE, b.expires)
 end
 
-local function bucket_of(key, definition, at, hold, running, n, first, oldest, lost, debt, slots, spent, closed, ahead, before, leased, lapses,
+local function bucket_of(key, definition, at, hold, running, n, first, oldest, lost, debt, parts, spent, closed, ahead, before, leased, lapses,
   leased_until, expires)
   return {
     key = key, rules = definition.rules, keep = definition.keep, counted = definition.counted, own = definition.own,
     version = definition.version, at = at, hold = hold, shut = 0, running = running, n = n, first = first, oldest = oldest, lost = lost,
-    debt = debt, slots = slots, spent = spent, closed = closed, ahead = ahead, before = before, leased = leased, lapses = lapses,
+    debt = debt, parts = parts, spent = spent, closed = closed, ahead = ahead, before = before, leased = leased, lapses = lapses,
     leased_until = leased_until, expires = expires,
   }
 end
@@ -550,29 +551,29 @@ local function unpacked(key, definition, state)
   if string.find(state, FIRST, 1, true) ~= 1 then return nil end
   local version, at, hold, running, n, first, oldest, lost, from = struct.unpack(FRONT, state, 4)
   if version ~= definition.version then return nil end
-  local parts, to, debt = parts_by(definition.rules), cmsgpack.unpack_one(state, from - 1)
-  local slots, spent = parts.none, parts.none
-  if not slots then
-    to, slots = cmsgpack.unpack_one(state, to)
+  local known, to, debt = known_by(definition.rules), cmsgpack.unpack_one(state, from - 1)
+  local parts, spent = known.none, known.none
+  if not parts then
+    to, parts = cmsgpack.unpack_one(state, to)
     to, spent = cmsgpack.unpack_one(state, to)
-  elseif string.find(state, parts.lists, to + 1, true) == to + 1 then
-    to = to + #parts.lists
+  elseif string.find(state, known.lists, to + 1, true) == to + 1 then
+    to = to + #known.lists
   else
     return nil
   end
   local closed, ahead, next = struct.unpack(MIDDLE, state, to + 1)
-  if string.find(state, parts.ruled, next, true) ~= next then return nil end
+  if string.find(state, known.ruled, next, true) ~= next then return nil end
   local back = #state - BACK_BYTES
-  local before = string.sub(state, next + #parts.ruled, back)
+  local before = string.sub(state, next + #known.ruled, back)
   local leased, lapses, leased_until, expires = struct.unpack(BACK, state, back + 1)
-  return bucket_of(key, definition, at, hold, running, n, first, oldest, lost, debt, slots, spent, closed, ahead, before, leased, lapses,
+  return bucket_of(key, definition, at, hold, running, n, first, oldest, lost, debt, parts, spent, closed, ahead, before, leased, lapses,
     leased_until, expires)
 end
 
 -- Returns a bucket by a state of any form; nil: it was never used.
 local function unpacked_slowly(key, definition, state, now)
   local fresh = blank(definition.rules, now)
-  local bucket = bucket_of(key, definition, now, 0, 0, 0, 1, now, 0, fresh.debt, fresh.slots, fresh.spent, 0, 0, nil, 0, NEVER, 0, 0)
+  local bucket = bucket_of(key, definition, now, 0, 0, 0, 1, now, 0, fresh.debt, fresh.parts, fresh.spent, 0, 0, nil, 0, NEVER, 0, 0)
   local values = state and cmsgpack.unpack(state) or {}
   for i, field in ipairs(FIELDS) do
     if values[i] ~= nil then bucket[field] = values[i] end
@@ -735,10 +736,10 @@ end
 -- Returns the state of an old rule that counts grants which are no longer remembered, if that state is valid for the
 -- new rule: the parts of a window with equally long parts, or the debt of a rate that drained no faster and looked back
 -- as far.
-local function carried(bucket, rule, debt, slots)
+local function carried(bucket, rule, debt, parts)
   for k, was in ipairs(bucket.ruled or {}) do
     local slot, drain, weight, span, _, pace = unpack(was)
-    if rule.slot > 0 and slot == rule.slot then return slots[k], nil end
+    if rule.slot > 0 and slot == rule.slot then return parts[k], nil end
     local is_level = rule.slot == 0 and slot == 0 and drain > 0 and rule.span <= span and debt[k] and not pace == not rule.pace
     local is_same = drain == rule.drain and weight == rule.weight
     if is_level and (is_same or rule.drain / rule.weight > drain / weight * (1 + 1e-9)) then
@@ -797,15 +798,15 @@ end
 -- the time.
 local function rebuild(bucket, definition)
   local entries = grants(bucket, bucket.first)
-  local old, debt, slots = bucket.spent, bucket.debt, bucket.slots
+  local old, debt, parts = bucket.spent, bucket.debt, bucket.parts
   local fresh = blank(bucket.rules, bucket.at)
-  bucket.debt, bucket.slots, bucket.spent = fresh.debt, fresh.slots, fresh.spent
+  bucket.debt, bucket.parts, bucket.spent = fresh.debt, fresh.parts, fresh.spent
   note_before(bucket, entries)
   if not definition.counted or bucket.version < definition.counted then bucket.running = bucket.leased end
   for i, rule in ipairs(bucket.rules) do
     local until_known, same = bucket.lost + rule.span, kept(bucket, i, old)
     if same then
-      bucket.debt[i], bucket.slots[i], bucket.spent[i] = debt[same], { unpack(slots[same]) }, { unpack(old[same]) }
+      bucket.debt[i], bucket.parts[i], bucket.spent[i] = debt[same], { unpack(parts[same]) }, { unpack(old[same]) }
       if rule.periods then bucket.spent[i][7], bucket.spent[i][8] = rule.margin, calendar_of(rule) end
       until_known = 0
     elseif rule.periods then
@@ -816,9 +817,9 @@ local function rebuild(bucket, definition)
       until_known = (was or bucket.lost < spent[2] - rule.margin) and 0 or spent[3] + rule.margin
     elseif is_flow(rule) then
       rebuild_flow(bucket, i, entries)
-      local parts, owes = carried(bucket, rule, debt, slots)
-      if until_known > bucket.at and (parts or owes) then
-        bucket.slots[i], bucket.debt[i] = parts or bucket.slots[i], owes or bucket.debt[i]
+      local same_parts, owes = carried(bucket, rule, debt, parts)
+      if until_known > bucket.at and (same_parts or owes) then
+        bucket.parts[i], bucket.debt[i] = same_parts or bucket.parts[i], owes or bucket.debt[i]
         until_known = 0
       elseif rule.slot == 0 and bucket.lost > bucket.at - RATE_SPANS * rule.span then
         bucket.debt[i] = math.max(bucket.debt[i], owed_since_lost(bucket, rule, debt))

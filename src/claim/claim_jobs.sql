@@ -43,21 +43,21 @@ declare
 begin
   -- A rescue of this worker has ended, or waits for the end of this transaction: so it misses no claim.
   v_locked := pg_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) is not null;
-  select w.labels, w.queues, case when w.tasks <> p_tasks then p_tasks end as tasks, e.ahead_us, e.watched,
+  select w.labels, w.queues, case when w.tasks <> p_tasks then p_tasks end as tasks, e.clock_lead_us, e.watched,
          exists (select 1 from sluice.claim c where c.id = p_claim) as known,
          exists (select 1 from sluice.gate) as gates, (select s.stores from sluice.shared s) as stores,
          exists (select 1 from sluice.limit_def d where d.members is not null) as pools,
          e.server_at is distinct from pg_postmaster_start_time() as moved,
-         e.ahead_us + (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
-           where j.due_at > case when v_since < 0 then '-infinity' else to_timestamp((v_since - e.ahead_us) / 1e6) end
-             and j.due_at < '9999-01-01') as due_us  -- a later one is parked, or never due
+         e.clock_lead_us + (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
+           where j.due_at > case when v_since < 0 then '-infinity'  -- after 9999: parked, or never due
+             else to_timestamp((v_since - e.clock_lead_us) / 1e6) end and j.due_at < '9999-01-01') as due_us
   into v_is from sluice.epoch e left join sluice.worker w on w.id = p_worker;
   if v_is.labels is null then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
   if v_is.moved then return; end if;
   -- This comes before buckets are locked: a claim that has to wait here holds none of them.
   if v_is.stores > 0 then redis_epoch := engine.lock_redis_epoch(); end if;
   v_begun := case when v_is.stores > 0 then engine.limiter_now_us(p_cap)
-             else engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) end;
+             else engine.limiter_time(v_is.clock_lead_us, v_is.watched, p_cap) end;
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
   if v_is.known then jobs := ''; again := true; wake_us := 0; return; end if;
   v_found := engine.find_classes(v_is.queues, p_tasks, v_is.labels, v_begun, v_since);
@@ -102,5 +102,5 @@ begin
       select min(w.due) - 1 from unnest(v_found.classes || v_shut) c (id) cross join lateral (
         select l.due from sluice.list l
         where l.class = c.id and l.due > v_since and l.id <> 0 order by l.due limit 1) w)); end if;
-  if instants is not null then took_us := engine.limiter_time(v_is.ahead_us, v_is.watched, p_cap) - now_us; end if;
+  if instants is not null then took_us := engine.limiter_time(v_is.clock_lead_us, v_is.watched, p_cap) - now_us; end if;
 end $$;

@@ -44,7 +44,7 @@ export interface ClaimedJob {
   /** The shortest life of a grant, in microseconds, by the definitions in force; null: no limits. */
   grantUs: number | null
   /** The buckets that were charged, if they differ from `buckets`: one for each of `buckets`. */
-  holds: string[] | null
+  chargedBuckets: string[] | null
   /** The id of the bucket (its hash) for whose room its lane waited; null: it waited for its turn, or for a worker. */
   blocker: string | null
   tags: string[] | null
@@ -98,7 +98,7 @@ export function unclaimedJob(
     buckets: null,
     costs: null,
     grantUs: null,
-    holds: null,
+    chargedBuckets: null,
     blocker: null,
     tags: null,
     admitted: 0,
@@ -127,7 +127,7 @@ type Common = [
   admitted: ClaimedJob['admitted'],
   costs: number[] | null,
   grantUs: number | null,
-  holds: string[] | null,
+  chargedBuckets: string[] | null,
   blocker: string | null,
 ]
 /** Omitted if too long for a claim's reply; tags also if there are none. */
@@ -136,29 +136,28 @@ type Payload = [] | [input: unknown, tags?: string[]]
 /**
  * A job as claim/mark/encode_job.sql and claim/mark/encode_job_payload.sql return it: complete, or without the common fields if it follows another of its lane.
  */
-type Place = [...Own, ...Common, ...Payload] | [...Own, ...Payload]
+type EncodedJob = [...Own, ...Common, ...Payload] | [...Own, ...Payload]
 
-const ownPlaces = 4
-const wholePlaces = 17
+const ownFields = 4
+const wholeFields = 17
 
 /** Decodes the jobs in a claim's reply, in JSON; null: none. */
 export function decodeJobs(text: string | null, claim: string, grantedMs: number): ClaimedJob[] {
   if (text === null) return []
-  const places = JSON.parse(text) as Place[]
+  const encoded = JSON.parse(text) as EncodedJob[]
   let ordinary: Common | undefined
-  return places.map((place) => {
-    if (place.length < wholePlaces && ordinary !== undefined)
-      return decodeJob(place, ordinary, ownPlaces, claim, grantedMs)
-    const common = place.slice(ownPlaces, wholePlaces) as Common
+  return encoded.map((job) => {
+    if (job.length < wholeFields && ordinary !== undefined) return decodeJob(job, ordinary, ownFields, claim, grantedMs)
+    const common = job.slice(ownFields, wholeFields) as Common
     const [task, queue, , , , , priority, buckets, , , grantUs, , blocker] = common
     ordinary = [task, queue, 0, 0, 0, false, priority, buckets, 1, null, grantUs, null, blocker]
-    return decodeJob(place, common, wholePlaces, claim, grantedMs)
+    return decodeJob(job, common, wholeFields, claim, grantedMs)
   })
 }
 
 /** @param at position of the input */
-function decodeJob(place: Place, common: Common, at: number, claim: string, grantedMs: number): ClaimedJob {
-  const [seq, id, attempt, created] = place
+function decodeJob(job: EncodedJob, common: Common, at: number, claim: string, grantedMs: number): ClaimedJob {
+  const [seq, id, attempt, created] = job
   const [
     task,
     queue,
@@ -171,7 +170,7 @@ function decodeJob(place: Place, common: Common, at: number, claim: string, gran
     admitted,
     costs,
     grantUs,
-    holds,
+    chargedBuckets,
     blocker,
   ] = common
   return {
@@ -191,10 +190,10 @@ function decodeJob(place: Place, common: Common, at: number, claim: string, gran
     buckets,
     costs,
     grantUs,
-    holds,
+    chargedBuckets,
     blocker,
-    tags: (place[at + 1] as string[] | undefined) ?? null,
-    input: place[at],
+    tags: (job[at + 1] as string[] | undefined) ?? null,
+    input: job[at],
     admitted,
   }
 }

@@ -30,7 +30,7 @@ interface TaskChoice {
 }
 
 /** One claim; `claimed` undefined: it was not made. */
-interface Round extends TaskChoice {
+interface ClaimResult extends TaskChoice {
   claimed: Claimed | undefined
 }
 
@@ -66,7 +66,7 @@ const gatherMs = 10
  * requests jobs.) It halves after a claim of which jobs came back because their grants were old. From then on it grows
  * by an eighth, as in TCP, so that it does not exceed the same bound again and again.
  */
-export class Pace {
+export class ClaimWindow {
   readonly #hand: Pick<InHand, 'overclaimed' | 'slots'>
   #window = 1
   /** The window doubles up to this size. */
@@ -114,7 +114,7 @@ export class Dispatcher {
   readonly #scope = new AsyncResource('sluice.dispatcher')
   /** Ends one sleep: by a wake, or the stop. Made for each sleep, because listeners of a lasting signal would never be freed. */
   #nudge = new AbortController()
-  readonly #pace: Pace
+  readonly #claimWindow: ClaimWindow
   #running: Promise<void> | undefined
   /** The registration that claimed last. */
   #claimer: Claimer | undefined
@@ -130,7 +130,7 @@ export class Dispatcher {
   constructor(options: DispatchOptions) {
     this.#options = options
     this.hand = new InHand(options, () => this.wake())
-    this.#pace = new Pace(this.hand)
+    this.#claimWindow = new ClaimWindow(this.hand)
   }
 
   /** Starts the loop; a second call changes nothing. */
@@ -187,7 +187,7 @@ export class Dispatcher {
     const { clock } = this.#options
     for (;;) {
       await this.hand.places.waitForFree(1, signal)
-      const { claimed, isPart } = await this.#claim(Math.min(most, this.#pace.adaptWindow()), false, signal)
+      const { claimed, isPart } = await this.#claim(Math.min(most, this.#claimWindow.adaptWindow()), false, signal)
       const count = claimed?.jobs.length ?? 0
       if (count > 0 || signal.aborted) return count
       if (claimed === undefined || claimed.again) await clock.sleep(2 + clock.random() * 3, signal)
@@ -207,7 +207,7 @@ export class Dispatcher {
         await this.#waitForRoom(busy)
         if (signal.aborted) return
         this.#nudge = new AbortController()
-        const { claimed, want, isPart } = await this.#claim(this.#pace.adaptWindow(), true, signal)
+        const { claimed, want, isPart } = await this.#claim(this.#claimWindow.adaptWindow(), true, signal)
         if (claimed === undefined) continue
         const count = claimed.jobs.length
         const idled = busy && count === 0
@@ -236,7 +236,7 @@ export class Dispatcher {
   }
 
   /** Claims up to `most` jobs and takes them into hand. */
-  async #claim(most: number, idle: boolean, signal: AbortSignal): Promise<Round> {
+  async #claim(most: number, idle: boolean, signal: AbortSignal): Promise<ClaimResult> {
     const { claims, clock, registerClaimer, onLost, throttle } = this.#options
     const all = await registerClaimer()
     const room = Math.min(this.hand.places.free(), most)
@@ -254,7 +254,7 @@ export class Dispatcher {
       this.#claimer = claimer
       this.#isNextPart = !isPart && claimed.jobs.length >= want
       // A claim that the room of a kind of task has reduced does not show how many jobs can be started in time.
-      if (want === room) this.#pace.recordClaim(claimed.jobs.length, claimed.again)
+      if (want === room) this.#claimWindow.recordClaim(claimed.jobs.length, claimed.again)
       for (const job of claimed.jobs) job.requestedAt = requestedAt
       this.hand.take(claimed.jobs)
       return { ...choice, claimed }

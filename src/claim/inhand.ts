@@ -330,8 +330,13 @@ export class InHand {
       this.#ahead.recordDuration(this.#options.clock.monotonicMs() - sinceMs)
     this.#giveBackPlace(job)
     if (sinceMs === Infinity) this.#pending--
-    const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined
-    if (held !== undefined) this.putOff++
+    const delayReason =
+      outcome.kind === 'readmit'
+        ? outcome.place.delayReason
+        : 'delayReason' in outcome
+          ? outcome.delayReason
+          : undefined
+    if (delayReason !== undefined) this.putOff++
     else if (outcome.kind === 'return' || outcome.kind === 'unused') {
       this.returned++
       if (job.decidedMs === undefined) this.overclaimed++

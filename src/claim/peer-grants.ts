@@ -4,8 +4,11 @@ import type { PeerDecision, PeerLimiter, Wish } from '../limits/peer.ts'
 import type { Denial, ClaimedJob } from './claimed-job.ts'
 
 /** Returns the units that a job has of each of its buckets. */
-export function unitsOf(job: Pick<ClaimedJob, 'buckets' | 'holds' | 'costs'>): { buckets: string[]; units: number[] } {
-  const buckets = job.holds ?? job.buckets ?? []
+export function unitsOf(job: Pick<ClaimedJob, 'buckets' | 'chargedBuckets' | 'costs'>): {
+  buckets: string[]
+  units: number[]
+} {
+  const buckets = job.chargedBuckets ?? job.buckets ?? []
   return { buckets, units: job.costs?.slice(0, buckets.length) ?? buckets.map(() => 1) }
 }
 

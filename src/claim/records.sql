@@ -3,9 +3,9 @@
 
 -- The findings of a claim in one lane: jobs that it could start, how many of them it took, the last of their seqs,
 -- whether there are more; the lane's rank by the next job (by the last one, if there is none); and the units by which
--- the jobs taken advance the turn (null: one for each job).
+-- the jobs taken advance the turn (turn_units; null: one for each job).
 create type engine.move as (
-  lane bigint, seen integer, taken integer, last bigint, more boolean, rank integer, turn bigint);
+  lane bigint, seen integer, taken integer, last bigint, more boolean, rank integer, turn_units bigint);
 
 -- The result of a claim. now_us: the limiter's time of its decision. granted: how many jobs it claimed; jobs: their
 -- JSON. again: the next claim should follow at once. soon: it should follow within 250 ms, because another transaction
@@ -22,12 +22,12 @@ create type engine.served as (
 -- lane.
 create type engine.marked as (granted integer, jobs text, moves engine.move[]);
 
--- A list that lanes wait in, while claim/lanes/update_lists.sql updates it: its row (place; null: there is none yet),
+-- A list that lanes wait in, while claim/lanes/update_lists.sql updates it: its row (row_id; null: there is none yet),
 -- when it is due from now on, the farthest turn that was assigned (far), its front turn now
 -- (null: the list is empty), what the next job there needs of its bucket (null: one unit), and how long before the
 -- bucket has room the list is due.
 create type engine.waiting as (
-  class bigint, id bigint, place tid, due bigint, far bigint, front bigint, period bigint, slack bigint,
+  class bigint, id bigint, row_id tid, due bigint, far bigint, front bigint, period bigint, slack bigint,
     need bigint, lead bigint);
 
 -- The arrivals of a class: its lanes, with the first seq and the number of jobs of each; and the state of the class

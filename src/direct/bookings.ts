@@ -98,17 +98,17 @@ export class Bookings {
   #apartUs(bucket: string): number {
     const rules: readonly Rule[] = this.#options.definition(bucket)?.rules ?? []
     const all = rules.map((rule, i) => {
-      const { kind, drain, weight, room, spanUs } = rule
+      const { kind, drain, weight, capacity, spanUs } = rule
       switch (kind) {
         case 'rate':
         case 'pace':
           return paceOf(rules, i) === undefined ? weight / drain : 0
         case 'window':
-          return spanUs / room
+          return spanUs / capacity
         case 'quota':
           return 0 // All units of a period are free when it begins.
         case 'concurrency':
-          return ((this.#heldMs.get(limitOf(bucket)) ?? placeMs) * 1_000) / room
+          return ((this.#heldMs.get(limitOf(bucket)) ?? placeMs) * 1_000) / capacity
       }
     })
     return Math.max(0, ...all)

@@ -98,7 +98,7 @@ export function jobOf(entry: Entry, grant: GrantOf | undefined, nowMs: number): 
     grantedMs: grant?.requestedAt.monotonicMs ?? nowMs,
     createdMs: seenMs,
     input,
-    ...(buckets.length === 0 ? {} : { buckets: [...buckets], holds: [...holds], costs: [...units, 1] }),
+    ...(buckets.length === 0 ? {} : { buckets: [...buckets], chargedBuckets: [...holds], costs: [...units, 1] }),
     ...(grant === undefined ? {} : { grant: grant.id, requestedAt: grant.requestedAt, grantUs: grant.lifeMs * 1_000 }),
   })
 }

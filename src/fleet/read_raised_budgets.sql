@@ -12,7 +12,7 @@ from (select sluice.now_us() as us) c cross join lateral (
       select o.quota, o.version from sluice.ledger o where o.bucket = k.id order by o.at desc, o.n desc limit 1) l
     where d.name = b.name and d.version = l.version) n
   cross join lateral (
-    select n.quota[i][5] as used, n.room[i] as most, n.spec ->> 'currency' as currency
+    select n.quota[i][5] as used, n.capacity[i] as most, n.spec ->> 'currency' as currency
     from generate_subscripts(n.kind, 1) i
     where n.spec -> 'rules' -> (i - 1) ->> 'rate' = b.rate and n.kind[i] = 'quota' and n.quota[i][2] = b.starts) s
   where b.ends > c.us and b.starts <= c.us and s.used >= b.share * s.most

@@ -51,20 +51,20 @@ export function checkUnits(name: string, units: unknown, from: string, currency?
 
 /** Returns the most units that a limit can ever grant at once: what its narrowest rule holds. Infinity if it only has places. */
 export function capacityOf({ rules }: Pick<Limit, 'rules'>): number {
-  return Math.min(...rules.filter(countsUnits).map((rule) => rule.room))
+  return Math.min(...rules.filter(countsUnits).map((rule) => rule.capacity))
 }
 
 function checkFits({ name, rules, classic, currency }: Limit, units: number): void {
-  const narrow = rules.find((rule) => countsUnits(rule) && rule.room < units)
+  const narrow = rules.find((rule) => countsUnits(rule) && rule.capacity < units)
   if (narrow === undefined) return
-  const { kind, rate, room } = narrow
+  const { kind, rate, capacity } = narrow
   const isSafe = kind === 'rate' && !classic
   const advice = isSafe
     ? `. A \`rate\` grants at most a tenth of its units at once: use \`window: '${rate}'\`, which may grant all at once, or give a larger \`burst\``
     : `. Raise its ${kind === 'rate' ? '`burst`' : kind}, or make the job smaller`
   throw new UsageError(
     'SLUICE_COST_ABOVE_CAPACITY',
-    `the job costs ${amount(units, currency)} in limit "${name}", whose ${kind} ${rate} holds ${amount(room, currency)} at most, so it could never start${advice}`,
+    `the job costs ${amount(units, currency)} in limit "${name}", whose ${kind} ${rate} holds ${amount(capacity, currency)} at most, so it could never start${advice}`,
   )
 }
 

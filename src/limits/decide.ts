@@ -4,13 +4,13 @@
  * parts that only the store and Redis carry out: `test/limits/specification.ts` for what happens to grants later, `ahead.ts` for
  * grants ahead of time, and `rebuild.ts` for what follows from a changed definition.
  *
- * Each rule has a debt; a unit adds `weight` to it, and a grant fits while `debt + weight <= room * weight`. The kinds
+ * Each rule has a debt; a unit adds `weight` to it, and a grant fits while `debt + weight <= capacity * weight`. The kinds
  * differ in what makes room again:
  * - rate (level, token bucket, GCRA): the debt drains with time, `debt' = max(0, debt - drain * elapsed)`; no division;
  * - pace: a debt like that of the rate before it, which drains faster and denies nothing. While it has room for some units
- *   (`debt + weight <= weight + drain * slotUs`), the rate owes at most what leaves room for as many;
- * - window: the debt is what was granted in the current part of time and the 60 before it (`slots`). A span of 60 parts
- *   touches at most 61 of them, so no half-open span holds more than `room`;
+ *   (`debt + weight <= weight + drain * partUs`), the rate owes at most what leaves room for as many;
+ * - window: the debt is what was granted in the current part of time and the 60 before it (`parts`). A span of 60 parts
+ *   touches at most 61 of them, so no half-open span holds more than `capacity`;
  * - quota: the debt is what was granted in the period of the calendar; another period begins at its end (`quota.ts`);
  * - concurrency: the debt is what runs; only its end makes room.
  */
@@ -27,7 +27,7 @@ export interface Bucket {
   atUs: number
   debt: readonly number[]
   /** Units granted in each part of a window, the newest first; one list for each rule; empty if no rule is a window. */
-  slots: readonly (readonly number[])[]
+  parts: readonly (readonly number[])[]
   /** The units granted in periods of the calendar; one for each rule; empty if no rule is a quota. */
   spent: readonly Spent[]
   /** No grant before this time, because the vendor demanded a pause. 0: no hold. */
@@ -40,9 +40,9 @@ export interface Bucket {
 
 /** Returns a bucket that was never used. */
 export function emptyBucket(rules: readonly Rule[], atUs: number): Bucket {
-  const slots = rules.some(isWindow) ? rules.map(() => Array<number>(windowParts + 1).fill(0)) : []
+  const parts = rules.some(isWindow) ? rules.map(() => Array<number>(windowParts + 1).fill(0)) : []
   const spent = rules.some(({ quota }) => quota) ? rules.map(() => unspent) : []
-  return { atUs, debt: rules.map(() => 0), slots, spent, holdUs: 0, probeUs: 0, aheadUs: 0 }
+  return { atUs, debt: rules.map(() => 0), parts, spent, holdUs: 0, probeUs: 0, aheadUs: 0 }
 }
 
 /** The room of a bucket at one time. */
@@ -62,23 +62,23 @@ export interface Room {
 /** Returns a bucket as of `nowUs`; time never goes backwards for it. */
 export function drainBucket(rules: readonly Rule[], bucket: Bucket, nowUs: number): Bucket {
   const atUs = Math.max(nowUs, bucket.atUs)
-  const slots = bucket.slots.map((list, i) => aged(rules[i] as Rule, list, bucket.atUs, atUs))
+  const parts = bucket.parts.map((list, i) => aged(rules[i] as Rule, list, bucket.atUs, atUs))
   const spent = bucket.spent.map((one, i) => {
     const { quota } = rules[i] as Rule
     return quota === undefined ? one : rollQuota(quota, one, atUs)
   })
   const debt = rules.map((rule, i) => {
-    if (isWindow(rule)) return (slots[i] ?? []).reduce((sum, one) => sum + one, 0)
+    if (isWindow(rule)) return (parts[i] ?? []).reduce((sum, one) => sum + one, 0)
     if (rule.quota !== undefined) return unitsOwed(rule.quota, spent[i] ?? unspent, atUs)
     return drainDebt(rule, bucket.debt[i] ?? 0, atUs - bucket.atUs)
   })
-  return { ...bucket, atUs, debt, slots, spent }
+  return { ...bucket, atUs, debt, parts, spent }
 }
 
 /** Returns the debts after each pace has made room for its rate. */
 function easeByPaces(rules: readonly Rule[], debt: readonly number[]): readonly number[] {
   return debt.map((own, i) => {
-    const { room: most, weight } = rules[i] as Rule
+    const { capacity: most, weight } = rules[i] as Rule
     const pace = paceOf(rules, i)
     if (pace === undefined) return own
     const free = Math.floor((paceFull(pace) - (debt[i + 1] ?? 0)) / pace.weight)
@@ -99,7 +99,7 @@ export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFu
   const free = (isPlaces: boolean) =>
     rules.map((rule, i) =>
       counts(rule) && isConcurrency(rule) === isPlaces
-        ? Math.floor((rule.room * rule.weight - (debt[i] ?? 0)) / rule.weight)
+        ? Math.floor((rule.capacity * rule.weight - (debt[i] ?? 0)) / rule.weight)
         : mostUnits,
     )
   const isHeld = holdUs > atUs
@@ -124,7 +124,7 @@ function drainDebt(rule: Rule, debt: number, elapsedUs: number): number {
 /** Returns the parts of a window as of a later time: new ones at the front, as many dropped at the end. */
 function aged(rule: Rule, list: readonly number[], fromUs: number, toUs: number): readonly number[] {
   if (!isWindow(rule)) return list
-  const by = Math.min(windowParts + 1, Math.floor(toUs / rule.slotUs) - Math.floor(fromUs / rule.slotUs))
+  const by = Math.min(windowParts + 1, Math.floor(toUs / rule.partUs) - Math.floor(fromUs / rule.partUs))
   return [...Array<number>(by).fill(0), ...list.slice(0, windowParts + 1 - by)]
 }
 
@@ -133,17 +133,17 @@ function freeUs(rules: readonly Rule[], bucket: Bucket, i: number, units: number
   const rule = rules[i] as Rule
   const { atUs } = bucket
   const debt = bucket.debt[i] ?? 0
-  const need = isConcurrency(rule) ? 1 : Math.min(Math.max(units, 1), rule.room)
+  const need = isConcurrency(rule) ? 1 : Math.min(Math.max(units, 1), rule.capacity)
   // (room - need) * weight is exact; debt + need * weight might pass 2^53.
-  const missing = debt - (rule.room - need) * rule.weight
+  const missing = debt - (rule.capacity - need) * rule.weight
   // The result has no time in it, so a clock that stepped back does not matter.
   if (isConcurrency(rule)) return missing <= 0 ? 0 : neverUs
   if (missing <= 0) return atUs
-  if (rule.quota !== undefined) return resetUs(rule.quota, bucket.spent[i] ?? unspent, rule.room, need)
+  if (rule.quota !== undefined) return resetUs(rule.quota, bucket.spent[i] ?? unspent, rule.capacity, need)
   if (!isWindow(rule)) return atUs + Math.min(Math.ceil(missing / rule.drain), pacedUs(rules, bucket, i, need))
   let kept = 0
-  const oldest = (bucket.slots[i] ?? []).findIndex((part) => (kept += part) > rule.room - need)
-  return (Math.floor(atUs / rule.slotUs) - oldest + windowParts + 1) * rule.slotUs
+  const oldest = (bucket.parts[i] ?? []).findIndex((part) => (kept += part) > rule.capacity - need)
+  return (Math.floor(atUs / rule.partUs) - oldest + windowParts + 1) * rule.partUs
 }
 
 /** Returns after how many microseconds the pace of the rule at `i` makes room for `need` units; never for many at once. */
@@ -154,10 +154,10 @@ function pacedUs(rules: readonly Rule[], bucket: Bucket, i: number, need: number
 }
 
 /** Returns the parts of windows after `units` more (negative: fewer) were granted at `whenUs`; older parts are not counted. */
-export function counted(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: number): Bucket['slots'] {
-  return bucket.slots.map((list, i) => {
+export function counted(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: number): Bucket['parts'] {
+  return bucket.parts.map((list, i) => {
     const rule = rules[i] as Rule
-    const partOf = (us: number) => Math.floor(us / rule.slotUs)
+    const partOf = (us: number) => Math.floor(us / rule.partUs)
     const part = isWindow(rule) ? partOf(bucket.atUs) - partOf(whenUs) : -1
     return list.map((one, k) => (k === part ? Math.min(Math.max(0, one + units), mostUnits) : one))
   })
@@ -187,7 +187,7 @@ export function charge(
   return {
     ...bucket,
     debt: rules.map((rule, i) => (bucket.debt[i] ?? 0) + more(rule) * rule.weight),
-    slots: counted(rules, bucket, bucket.atUs, units),
+    parts: counted(rules, bucket, bucket.atUs, units),
     spent: spentAfter(rules, bucket, bucket.atUs, units),
     holdUs:
       bucket.probeUs > 0 && units + places > 0 ? Math.max(bucket.holdUs, bucket.atUs + bucket.probeUs) : bucket.holdUs,

@@ -23,7 +23,7 @@ export function inWords({
   const all = withPaces(rules)
     .map(({ rule }) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${calendarInWords(rule)}`)
     .join(' and ')
-  const rooms = rules.flatMap((rule) => (rule.kind === 'rate' ? [rule.room] : []))
+  const capacities = rules.flatMap((rule) => (rule.kind === 'rate' ? [rule.capacity] : []))
   const keys =
     label !== undefined
       ? `by label ${label}`
@@ -32,5 +32,5 @@ export function inWords({
         : keyed
           ? `by ${path ?? 'a function'}`
           : 'without keys'
-  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}${alarmAt === undefined ? '' : `, alarms at ${alarmAt.join(' and ') || 'no share'}`}${adaptive === undefined ? '' : `, adaptive from ${adaptive.floor} to ${adaptive.ceiling}`}${circuit === 0 ? '' : `, circuit ${circuit}`}`
+  return `${all}${classic ? `, burst ${capacities.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}${alarmAt === undefined ? '' : `, alarms at ${alarmAt.join(' and ') || 'no share'}`}${adaptive === undefined ? '' : `, adaptive from ${adaptive.floor} to ${adaptive.ceiling}`}${circuit === 0 ? '' : `, circuit ${circuit}`}`
 }

@@ -18,7 +18,7 @@ export function earliestUs(
   units: number,
   wallUs = nowUs,
 ): number {
-  const aheadUs = nowUs - wallUs
+  const clockLeadUs = nowUs - wallUs
   // Nothing is granted while the bucket is held, but it drains.
   const fromUs = Math.max(nowUs, bucket.holdUs)
   const bounds = rules.map((rule, i) => {
@@ -33,7 +33,7 @@ export function earliestUs(
       case 'window':
         return windowUs(rule, alone, fromUs, units)
       case 'quota':
-        return aheadUs + periodUs(rule, { ...alone, atUs: alone.atUs - aheadUs }, fromUs - aheadUs, units)
+        return clockLeadUs + periodUs(rule, { ...alone, atUs: alone.atUs - clockLeadUs }, fromUs - clockLeadUs, units)
       case 'pace':
       case 'concurrency':
         return fromUs
@@ -43,11 +43,11 @@ export function earliestUs(
 }
 
 /** Returns the part of a bucket that belongs to one of its rules. */
-function only({ atUs, debt, slots, spent }: Bucket, i: number): Bucket {
+function only({ atUs, debt, parts, spent }: Bucket, i: number): Bucket {
   return {
     atUs,
     debt: debt.slice(i, i + 1),
-    slots: slots.slice(i, i + 1),
+    parts: parts.slice(i, i + 1),
     spent: spent.slice(i, i + 1),
     holdUs: 0,
     probeUs: 0,
@@ -56,7 +56,13 @@ function only({ atUs, debt, slots, spent }: Bucket, i: number): Bucket {
 }
 
 /** All units together drain at the rule's rate, from what it holds when full. In BigInt, because it may be beyond 2^53. */
-function drainedUs(rule: Rule, bucket: Bucket, nowUs: number, units: number, full = rule.room * rule.weight): number {
+function drainedUs(
+  rule: Rule,
+  bucket: Bucket,
+  nowUs: number,
+  units: number,
+  full = rule.capacity * rule.weight,
+): number {
   const { atUs, debt } = room([rule], bucket, nowUs).bucket
   const drain = BigInt(rule.drain)
   const missing = BigInt(debt[0] ?? 0) + BigInt(units) * BigInt(rule.weight) - BigInt(full)
@@ -72,7 +78,7 @@ function windowUs(rule: Rule, bucket: Bucket, nowUs: number, units: number): num
   const { first, full } = split(rule, units)
   const firstUs = room([rule], bucket, nowUs, false, first).nextUs
   if (full === 0) return firstUs
-  return (Math.floor(firstUs / rule.slotUs) + full * (windowParts + 1)) * rule.slotUs
+  return (Math.floor(firstUs / rule.partUs) + full * (windowParts + 1)) * rule.partUs
 }
 
 /**
@@ -89,7 +95,7 @@ function periodUs(rule: Rule, bucket: Bucket, wallUs: number, units: number): nu
 }
 
 /** Splits units into what a rule can hold, at least one, and full rounds of it. */
-function split({ room: most }: Rule, units: number): { first: number; full: number } {
+function split({ capacity: most }: Rule, units: number): { first: number; full: number } {
   const full = Math.ceil(units / most) - 1
   return { first: units - full * most, full }
 }

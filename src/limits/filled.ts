@@ -7,7 +7,7 @@ export interface ClockLead {
   /** Its lead before the first known step of the store's clock. */
   firstUs: number
   /** Its lead from each time on (of the limiter's clock); the newest last. */
-  steps: readonly { atUs: number; aheadUs: number }[]
+  steps: readonly { atUs: number; clockLeadUs: number }[]
 }
 
 /** The clocks show the same. */
@@ -15,7 +15,7 @@ export const level: ClockLead = { firstUs: 0, steps: [] }
 
 /** Returns by how much the store's clock was set back altogether. */
 export function setBack({ firstUs, steps }: ClockLead): number {
-  const moves = steps.map(({ aheadUs }, i) => aheadUs - (steps[i - 1]?.aheadUs ?? firstUs))
+  const moves = steps.map(({ clockLeadUs }, i) => clockLeadUs - (steps[i - 1]?.clockLeadUs ?? firstUs))
   return moves.reduce((sum, us) => sum + Math.max(0, us), 0)
 }
 
@@ -26,24 +26,24 @@ export type Filled = Period & { firstUs: number; units: number; over: number }
 export class Periods {
   readonly rule: number
   readonly #quota: NonNullable<Rule['quota']>
-  readonly #ahead: ClockLead
+  readonly #clockLead: ClockLead
   /** A period that ended less than this ago may come back, because the store's clock may have been set back. */
   readonly #backUs: number
   /** The newest period is last. */
   readonly #counts: Filled[] = []
 
-  constructor(rule: number, quota: NonNullable<Rule['quota']>, ahead: ClockLead) {
+  constructor(rule: number, quota: NonNullable<Rule['quota']>, clockLead: ClockLead) {
     this.rule = rule
     this.#quota = quota
-    this.#ahead = ahead
-    this.#backUs = setBack(ahead)
+    this.#clockLead = clockLead
+    this.#backUs = setBack(clockLead)
   }
 
   /** Counts units granted at a time (negative: given back). Returns the periods in which they count. */
   count(atUs: number, units: number, over = 0): readonly Filled[] {
     const { marginUs } = this.#quota
-    const { firstUs, steps } = this.#ahead
-    const wallUs = atUs - (steps.findLast((step) => step.atUs <= atUs)?.aheadUs ?? firstUs)
+    const { firstUs, steps } = this.#clockLead
+    const wallUs = atUs - (steps.findLast((step) => step.atUs <= atUs)?.clockLeadUs ?? firstUs)
     const all = [...new Set([wallUs - marginUs, wallUs, wallUs + marginUs].map((us) => this.#period(us, atUs)))]
     for (const period of all) {
       period.units += units

@@ -1,8 +1,8 @@
 /**
- * Computes what a vendor can see at worst. A level bucket (room B, rate r) grants at most B + ceil(L * r) - 1 units in any
- * half-open span L, a window at most its units in a span of its 60 steps. Arrivals in a window of W were granted in a
+ * Computes what a vendor can see at worst. A level bucket (capacity B, rate r) grants at most B + ceil(L * r) - 1 units in any
+ * half-open span L, a window at most its units in a span of its 60 parts. Arrivals in a window of W were granted in a
  * span of W + J, where J is the life of a grant plus the variation of the way; so the level lets at most
- * B + ceil((W + J) * r) - 1 arrive in any half-open W, and the window, whose steps add up to W + J, its units. A level with
+ * B + ceil((W + J) * r) - 1 arrive in any half-open W, and the window, whose parts add up to W + J, its units. A level with
  * a pace (rate p, slack E) grants that or ceil((L + E) * p), whichever is more: up to W + J the level's, then the pace's. A quota
  * lets its units arrive in each period of the calendar, and so twice as many in a span of the same length that reaches
  * into two periods.
@@ -22,7 +22,7 @@ export interface Guarantee {
   worst: number
   /** Units granted per second in the long run; Infinity for a concurrency. */
   perSecond: number
-  /** `perSecond` over the nominal rate: below 1 by what the margin and the small bucket, or the steps of a window, cost. */
+  /** `perSecond` over the nominal rate: below 1 by what the margin and the small bucket, or the parts of a window, cost. */
   utilisation: number
   /** Units that may be granted at once. */
   burst: number
@@ -107,16 +107,16 @@ export interface Line {
 
 /** Returns a rule as steps; undefined for a concurrency, which bounds no number of requests. */
 export function stepsOf(rule: Rule, pace?: Rule): Steps | undefined {
-  const { room: burst, drain, weight, windowUs, slotUs } = rule
+  const { capacity: burst, drain, weight, windowUs, partUs } = rule
   switch (rule.kind) {
     case 'rate':
     case 'pace': {
       const steps = { burst, units: 1, drain, weight, slackUs: 0 }
       if (pace === undefined) return steps
-      return { ...steps, pace: { burst: 1, units: 1, drain: pace.drain, weight: pace.weight, slackUs: pace.slotUs } }
+      return { ...steps, pace: { burst: 1, units: 1, drain: pace.drain, weight: pace.weight, slackUs: pace.partUs } }
     }
     case 'window':
-      return { burst, units: burst, drain: 1, weight: windowParts * slotUs, slackUs: 0 }
+      return { burst, units: burst, drain: 1, weight: windowParts * partUs, slackUs: 0 }
     case 'quota':
       // A span may reach into two periods; the charge includes their margins.
       return { burst: 2 * burst, units: burst, drain: 1, weight: windowUs, slackUs: 0 }
@@ -160,9 +160,9 @@ function guarantee(rule: Rule, pace: Rule | undefined, marginUs: number, inUnits
     worst,
     perSecond,
     utilisation,
-    burst: rule.room,
+    burst: rule.capacity,
     marginMs,
-    text: `${rule.rate}: ${verdict} in any ${every}; sustains ${inUnits(1) === '1' ? figure(lasting) : inUnits(Math.floor(lasting))}/${every}, bursts of ${inUnits(rule.room)}; requests may take ${marginMs} ms to arrive`,
+    text: `${rule.rate}: ${verdict} in any ${every}; sustains ${inUnits(1) === '1' ? figure(lasting) : inUnits(Math.floor(lasting))}/${every}, bursts of ${inUnits(rule.capacity)}; requests may take ${marginMs} ms to arrive`,
   }
 }
 

@@ -66,9 +66,9 @@ function mostIn(rule: Rule, defined: Defined, spanUs: number): number {
 
 function mostOfRate(rule: Rule, defined: Defined, spanUs: number, wideUs: number): number {
   const isClassic = rule.classic ?? defined.classic
-  const refill = isClassic ? rule.units : rule.units - rule.room + 1
-  const most = rule.room + ceilDiv(BigInt(spanUs) * BigInt(refill), BigInt(isClassic ? rule.windowUs : wideUs)) - 1
-  const slackUs = paceOf(defined.rules, defined.rules.indexOf(rule))?.slotUs
+  const refill = isClassic ? rule.units : rule.units - rule.capacity + 1
+  const most = rule.capacity + ceilDiv(BigInt(spanUs) * BigInt(refill), BigInt(isClassic ? rule.windowUs : wideUs)) - 1
+  const slackUs = paceOf(defined.rules, defined.rules.indexOf(rule))?.partUs
   if (slackUs === undefined) return most
   return Math.max(most, ceilDiv(BigInt(spanUs + slackUs) * BigInt(rule.units), BigInt(wideUs + slackUs)))
 }
@@ -82,7 +82,7 @@ export function promised(rule: Rule, defined: Defined): Promised {
     case 'rate':
     case 'pace':
       return (rule.classic ?? defined.classic)
-        ? { guarantee: 'bucket', rate: `bucket(${rule.room}, ${rate})`, spanUs, most }
+        ? { guarantee: 'bucket', rate: `bucket(${rule.capacity}, ${rate})`, spanUs, most }
         : { guarantee: 'safe rate', rate, spanUs, most }
     case 'window':
       return { guarantee: 'exact window', rate, spanUs, most }

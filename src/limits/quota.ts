@@ -63,8 +63,8 @@ export function quotaRule(name: string, quota: string, calendar: Omit<Calendar, 
     windowUs: least,
     drain: 1,
     weight: 1,
-    room: units,
-    slotUs: 0,
+    capacity: units,
+    partUs: 0,
     spanUs: most + marginUs,
     quota: { unit, ...calendar, marginUs },
   }
@@ -151,11 +151,11 @@ export function unitsOwed({ marginUs }: QuotaRule, spent: Spent, atUs: number): 
 }
 
 /** Returns when `need` units fit, if they do not fit now. A full period ends for us only a margin after its end. */
-export function resetUs(quota: QuotaRule, spent: Spent, room: number, need: number): number {
+export function resetUs(quota: QuotaRule, spent: Spent, capacity: number, need: number): number {
   const { marginUs } = quota
   // Units that count in the next period count in this one too.
-  if (spent.next + need > room) return periodOf(quota, spent.endUs).endUs + marginUs
-  return (spent.current + need > room ? spent.endUs : spent.startUs) + marginUs
+  if (spent.next + need > capacity) return periodOf(quota, spent.endUs).endUs + marginUs
+  return (spent.current + need > capacity ? spent.endUs : spent.startUs) + marginUs
 }
 
 /**

@@ -4,10 +4,10 @@
 -- The room of a bucket, as limits/room/bucket_room.sql returns it: a claim charges the same state that it has decided
 -- by.
 create type engine.room as (
-  ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], quota bigint[], version integer,
-  kind text[], drain bigint[], weight bigint[], slot bigint[], margin bigint[], hold bigint, avail bigint, next bigint,
-  period bigint, slack bigint, stale boolean, units bigint, places bigint, most bigint, life bigint, wall bigint,
-  probe bigint, read_at bigint);
+  ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], parts integer[], quota bigint[], version integer,
+  kind text[], drain bigint[], weight bigint[], part_us bigint[], margin bigint[], hold bigint, avail bigint,
+  next bigint, period bigint, slack bigint, stale boolean, units bigint, places bigint, most bigint, life bigint,
+  wall bigint, probe bigint, read_at bigint);
 
 -- The state of a bucket that limits/definitions/renewed_state.sql returns: its newest ledger row (null: it has none)
 -- and its definition.

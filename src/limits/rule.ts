@@ -18,9 +18,9 @@ export interface Rule {
   /** Debt that one unit adds. */
   weight: number
   /** Capacity in units; of a pace that of its rate. */
-  room: number
+  capacity: number
   /** Length of a window's parts, in microseconds; of a pace how late its units may be used without a loss; else 0. */
-  slotUs: number
+  partUs: number
   /** How far back grants matter, in microseconds: the window and its margin, or until a full bucket has drained. */
   spanUs: number
   /** In a rule that holds beside those of newer code: whether it is a classic token bucket. Left out: as its limit is. */
@@ -57,8 +57,16 @@ export function currencyOf(name: string, given: readonly string[]): string | und
 
 /** Returns a window rule: never more than its units in any half-open span of 60 parts, which are the window and its margin. */
 export function windowRule(rule: Written, marginUs: number): Rule {
-  const slotUs = Math.ceil((rule.windowUs + marginUs) / windowParts)
-  return { kind: 'window', ...rule, drain: 1, weight: 1, room: rule.units, slotUs, spanUs: slotUs * (windowParts + 1) }
+  const partUs = Math.ceil((rule.windowUs + marginUs) / windowParts)
+  return {
+    kind: 'window',
+    ...rule,
+    drain: 1,
+    weight: 1,
+    capacity: rule.units,
+    partUs,
+    spanUs: partUs * (windowParts + 1),
+  }
 }
 
 /** Returns a concurrency rule: charged at the claim, released when the attempt ends. */
@@ -70,8 +78,8 @@ export function concurrencyRule(units: number): Rule {
     windowUs: 0,
     drain: 0,
     weight: 1,
-    room: units,
-    slotUs: 0,
+    capacity: units,
+    partUs: 0,
     spanUs: 0,
   }
 }
@@ -83,22 +91,22 @@ export function concurrencyRule(units: number): Rule {
  * @throws UsageError SLUICE_BAD_LIMIT
  */
 export function levelRule(name: string, rule: Written, burst: number | undefined, marginUs: number): Rule {
-  const room = burst ?? Math.max(1, Math.floor(rule.units / 10))
-  const refill = burst === undefined ? rule.units - room + 1 : rule.units
+  const capacity = burst ?? Math.max(1, Math.floor(rule.units / 10))
+  const refill = burst === undefined ? rule.units - capacity + 1 : rule.units
   const windowUs = burst === undefined ? rule.windowUs + marginUs : rule.windowUs
   const shared = gcd(refill, windowUs)
   const drain = refill / shared
   const weight = windowUs / shared
-  if (!Number.isSafeInteger(room * weight)) {
-    const what = `${rule.rate} with a burst of ${room}`
+  if (!Number.isSafeInteger(capacity * weight)) {
+    const what = `${rule.rate} with a burst of ${capacity}`
     throw badLimit(
       name,
       `${what} is beyond exact arithmetic (2^53); choose a smaller burst, a rounder rate, or a \`window\`, which counts exactly`,
     )
   }
   // A full bucket owes until it has drained completely.
-  const spanUs = Math.max(rule.windowUs + marginUs, Math.ceil((room * weight) / drain))
-  return { kind: 'rate', ...rule, drain, weight, room, slotUs: 0, spanUs }
+  const spanUs = Math.max(rule.windowUs + marginUs, Math.ceil((capacity * weight) / drain))
+  return { kind: 'rate', ...rule, drain, weight, capacity, partUs: 0, spanUs }
 }
 
 const slackMaxUs = 100_000
@@ -113,13 +121,13 @@ const slackMaxUs = 100_000
  */
 export function pacedRules(name: string, rule: Written, marginUs: number): Rule[] {
   const bucket = levelRule(name, rule, undefined, marginUs)
-  const slotUs = Math.min(slackMaxUs, Math.floor(rule.windowUs / 60))
-  const windowUs = rule.windowUs + marginUs + slotUs
+  const partUs = Math.min(slackMaxUs, Math.floor(rule.windowUs / 60))
+  const windowUs = rule.windowUs + marginUs + partUs
   const shared = gcd(rule.units, windowUs)
   const [drain, weight] = [rule.units / shared, windowUs / shared]
-  const isExact = Number.isSafeInteger(bucket.room * weight) && Number.isSafeInteger(weight + drain * slotUs)
-  if (bucket.room === 1 || !isExact) return [bucket]
-  return [bucket, { ...bucket, kind: 'pace', drain, weight, slotUs }]
+  const isExact = Number.isSafeInteger(bucket.capacity * weight) && Number.isSafeInteger(weight + drain * partUs)
+  if (bucket.capacity === 1 || !isExact) return [bucket]
+  return [bucket, { ...bucket, kind: 'pace', drain, weight, partUs }]
 }
 
 /** True if a rule counts grants in parts of time. */
@@ -143,8 +151,8 @@ export function paceOf(rules: readonly Rule[], i: number): Rule | undefined {
 }
 
 /** Returns the most debt that a pace can have after a grant: that of one unit, and of what drains while it may be late. */
-export function paceFull({ drain, weight, slotUs }: Rule): number {
-  return weight + drain * slotUs
+export function paceFull({ drain, weight, partUs }: Rule): number {
+  return weight + drain * partUs
 }
 
 export function gcd(a: number, b: number): number {

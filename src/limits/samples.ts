@@ -12,15 +12,15 @@ const lateLeast = 5
  * connections not open), and that shows nothing of the store. So no life grows beyond what is stated for it.
  */
 const latePartCold = 0.5
-/** Answers are remembered by the minute, for ten of them. */
-const slotMs = 60_000
-const slotsMax = 10
+/** Answers are remembered by intervals of a minute, for ten of them. */
+const intervalMs = 60_000
+const intervalsMax = 10
 /**
  * How many answers decide the bound. The newest minutes that have so many are used, at least two of them, so that a
  * slow start does not cost ten minutes.
  */
 const boundAnswers = 200
-const boundSlots = 2
+const boundIntervals = 2
 /** For how many ms more than a window a request may be in an open one: the margin, and the time between reports. */
 const openMs = 10_000
 /** How many ms are left to record a charge after the quickest answer, at least; 100 less if there was no answer. */
@@ -35,7 +35,7 @@ const raiseMs = 4_000
 /** A bound falls only to less than this part of itself. */
 const worthwhile = 0.8
 
-interface Slot {
+interface Interval {
   readonly n: number
   answers: number
   leastMs: number
@@ -107,7 +107,7 @@ export class Samples {
   #known: Counts[] = []
   #used = 0
   #late = 0
-  #slots: Slot[] = []
+  #intervals: Interval[] = []
   /** An answer that took longer is charged once more. */
   #boundMs = Infinity
   /** The bound that holds once the margin allows for it. */
@@ -125,20 +125,20 @@ export class Samples {
 
   /** Records how long after it was written a request was answered. Returns true if the caller has to charge it once more. */
   recordAnswer(tookMs: number, nowMs: number, canCharge: boolean): boolean {
-    const slot = this.#slotAt(nowMs)
-    slot.answers++
-    count(slot.counts, Math.ceil(tookMs))
-    slot.leastMs = Math.min(slot.leastMs, tookMs)
-    slot.isCharged &&= canCharge
+    const interval = this.#intervalAt(nowMs)
+    interval.answers++
+    count(interval.counts, Math.ceil(tookMs))
+    interval.leastMs = Math.min(interval.leastMs, tookMs)
+    interval.isCharged &&= canCharge
     if (this.#isCharged && tookMs > this.#boundMs) return true
-    slot.mostMs = Math.max(slot.mostMs, tookMs)
+    interval.mostMs = Math.max(interval.mostMs, tookMs)
     return false
   }
 
   /** Time without an answer, in ms, after which a request counts as answered slowly; undefined: none does. */
   get overdueMs(): number | undefined {
     if (!this.#isCharged || this.#boundMs === Infinity) return undefined
-    return Math.max(0, ...this.#slots.map(({ leastMs }) => leastMs).filter(Number.isFinite)) + wayUsStated / 1_000
+    return Math.max(0, ...this.#intervals.map(({ leastMs }) => leastMs).filter(Number.isFinite)) + wayUsStated / 1_000
   }
 
   /** Records that others can read this report from now on. Returns the bound that the margin has to allow for: the least of the newest. */
@@ -161,7 +161,7 @@ export class Samples {
   }
 
   get #isCharged(): boolean {
-    return this.#slots.every(({ isCharged }) => isCharged)
+    return this.#intervals.every(({ isCharged }) => isCharged)
   }
 
   /**
@@ -169,9 +169,9 @@ export class Samples {
    * whether that is new.
    */
   recordDoubt(nowMs: number): boolean {
-    const slot = this.#slotAt(nowMs)
-    const isNew = this.#slots.every(({ isSound }) => isSound)
-    slot.isSound = false
+    const interval = this.#intervalAt(nowMs)
+    const isNew = this.#intervals.every(({ isSound }) => isSound)
+    interval.isSound = false
     return isNew
   }
 
@@ -196,7 +196,7 @@ export class Samples {
     let ageMs = 0
     for (const { ms, longer } of longestFirst(ages)) if (longer <= known * lateMost) ageMs = ms
     const toUs = (ms: number) => (Number.isFinite(ms) ? Math.ceil(ms * 1_000) : 0)
-    const leastMs = Math.min(...this.#slots.map((slot) => slot.leastMs))
+    const leastMs = Math.min(...this.#intervals.map((interval) => interval.leastMs))
     this.#nextMs = this.#chooseBound(leastMs, Math.min(...windowsMs), aheadMs)
     this.#reports++
     // A lower bound needs no wider margin, so it holds at once.
@@ -205,10 +205,10 @@ export class Samples {
       ages: known,
       ageUs: toUs(ageMs),
       latePart,
-      answers: this.#slots.reduce((sum, { answers }) => sum + answers, 0),
+      answers: this.#intervals.reduce((sum, { answers }) => sum + answers, 0),
       leastUs: toUs(leastMs),
       mostUs: toUs(this.#slowestMs(leastMs, nowMs - Math.max(...windowsMs) - openMs)),
-      isSound: this.#slots.every(({ isSound }) => isSound),
+      isSound: this.#intervals.every(({ isSound }) => isSound),
       boundMs: this.#nextMs,
     }
   }
@@ -220,8 +220,9 @@ export class Samples {
   #chooseBound(leastMs: number, windowMs: number, aheadMs: number): number {
     if (!this.#isCharged) return Infinity
     const counts: Counts = new Map()
-    for (const [i, slot] of this.#slots.toReversed().entries())
-      if (i < boundSlots || total(counts) < boundAnswers) for (const [ms, n] of slot.counts) count(counts, ms, n)
+    for (const [i, interval] of this.#intervals.toReversed().entries())
+      if (i < boundIntervals || total(counts) < boundAnswers)
+        for (const [ms, n] of interval.counts) count(counts, ms, n)
     // A process that has not called for a while does not know how long an answer takes.
     if (counts.size === 0) return this.#reports === 0 ? Infinity : 0
     if (leastMs > Math.min(leastMsMost, windowMs - aheadMs - recordMs)) return Infinity
@@ -243,19 +244,19 @@ export class Samples {
   #slowestMs(leastMs: number, sinceMs: number): number {
     if (this.#nextMs === Infinity) {
       let mostMs = -Infinity
-      for (const slot of this.#slots)
-        for (const ms of [slot.mostMs, ...slot.counts.keys()]) mostMs = Math.max(mostMs, ms)
+      for (const interval of this.#intervals)
+        for (const ms of [interval.mostMs, ...interval.counts.keys()]) mostMs = Math.max(mostMs, ms)
       return mostMs + (mostMs - leastMs) / 2 + 1
     }
-    const open = this.#slots.filter(({ n }) => n >= Math.floor(sinceMs / slotMs))
+    const open = this.#intervals.filter(({ n }) => n >= Math.floor(sinceMs / intervalMs))
     return Math.max(this.#nextMs, this.#boundMs, ...open.map(({ mostMs }) => mostMs))
   }
 
-  #slotAt(nowMs: number): Slot {
-    const n = Math.floor(nowMs / slotMs)
-    const newest = this.#slots.at(-1)
+  #intervalAt(nowMs: number): Interval {
+    const n = Math.floor(nowMs / intervalMs)
+    const newest = this.#intervals.at(-1)
     if (newest !== undefined && newest.n >= n) return newest
-    const slot = {
+    const interval = {
       n,
       answers: 0,
       leastMs: Infinity,
@@ -264,13 +265,13 @@ export class Samples {
       isSound: true,
       isCharged: true,
     }
-    this.#slots.push(slot)
+    this.#intervals.push(interval)
     this.#drop(nowMs)
-    return slot
+    return interval
   }
 
   #drop(nowMs: number): void {
-    const first = Math.floor(nowMs / slotMs) - slotsMax
-    if ((this.#slots[0]?.n ?? first + 1) <= first) this.#slots = this.#slots.filter(({ n }) => n > first)
+    const first = Math.floor(nowMs / intervalMs) - intervalsMax
+    if ((this.#intervals[0]?.n ?? first + 1) <= first) this.#intervals = this.#intervals.filter(({ n }) => n > first)
   }
 }

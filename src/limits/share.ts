@@ -67,26 +67,26 @@ function reserved(units: number, mille: number): number {
 /** Returns what a rule leaves to jobs outside of the share; at least one unit, if an operator made the rule very small. */
 export function unreserved<R extends Rule>(rule: R, { mille }: Pick<Share, 'mille'>): R {
   const left = (units: number) => Math.max(1, units - reserved(units, mille))
-  const room = left(rule.room)
-  if (rule.kind !== 'rate') return { ...rule, units: left(rule.units), room }
-  const [drain, weight] = refill(rule, mille, left(rule.units) - room + 1)
-  if (!Number.isSafeInteger(drain) || !Number.isSafeInteger(weight * room))
+  const capacity = left(rule.capacity)
+  if (rule.kind !== 'rate') return { ...rule, units: left(rule.units), capacity }
+  const [drain, weight] = refill(rule, mille, left(rule.units) - capacity + 1)
+  if (!Number.isSafeInteger(drain) || !Number.isSafeInteger(weight * capacity))
     throw new UsageError(
       'SLUICE_BAD_LIMIT',
       `what a share of ${mille / 1_000} leaves of ${rule.rate} is beyond exact arithmetic (2^53); choose a rounder part or rate`,
     )
   const shared = gcd(drain, weight)
-  const span = Math.ceil((room * weight) / drain)
-  return { ...rule, drain: drain / shared, weight: weight / shared, room, spanUs: Math.max(rule.spanUs, span) }
+  const span = Math.ceil((capacity * weight) / drain)
+  return { ...rule, drain: drain / shared, weight: weight / shared, capacity, spanUs: Math.max(rule.spanUs, span) }
 }
 
 /**
  * Returns what others get of a rate's drain and weight, exactly; for the small bucket, at most `most` units in its window and
  * margin: its burst is whole units, so with the exact remainder others might get one of the share's units in a window.
  */
-function refill({ units, room, drain, weight }: Rule, mille: number, most: number): [number, number] {
-  const inWindow = units - room + 1
-  const isSmall = room === Math.max(1, Math.floor(units / 10)) && inWindow % drain === 0
+function refill({ units, capacity, drain, weight }: Rule, mille: number, most: number): [number, number] {
+  const inWindow = units - capacity + 1
+  const isSmall = capacity === Math.max(1, Math.floor(units / 10)) && inWindow % drain === 0
   if (isSmall && inWindow * (1_000 - mille) > most * 1_000) return [most, weight * (inWindow / drain)]
   return [drain * (1_000 - mille), weight * 1_000]
 }

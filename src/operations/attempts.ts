@@ -130,7 +130,7 @@ export function attemptsOf(row: Row): JobAttempt[] {
     waitedMs: isPlain ? Math.max(0, Number(row['dispatched_ms']) - dueMs) : null,
     waitedFor: null,
     retryInMs: null,
-    units: charge((row['holds'] as string[] | null) ?? named, undefined, undefined),
+    units: charge((row['charged_buckets'] as string[] | null) ?? named, undefined, undefined),
     worker: worker?.id ?? null,
     host: worker?.host ?? null,
     version: worker?.version ?? null,

@@ -2,9 +2,9 @@
 -- claims.
 -- $1 the job's id
 with job as (
-  select j.*, engine.limiter_now_us() as now_us, e.ahead_us, e.closed_us
+  select j.*, engine.limiter_now_us() as now_us, e.clock_lead_us, e.closed_us
   -- `limit 1` shows the planner that there is one row. For more rows it would compile the query, which takes seconds.
-  from sluice.job j cross join (select ahead_us, closed_us from sluice.epoch limit 1) e where j.id = $1
+  from sluice.job j cross join (select clock_lead_us, closed_us from sluice.epoch limit 1) e where j.id = $1
 ), take as (
   -- Buckets are found by name, because a bucket has no row before its first job is absorbed: then all of its room is
   -- free. A label stands for the buckets of all workers that could run the job; room in one of them is enough.
@@ -65,10 +65,11 @@ with job as (
 )
 select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine.find_parked_causes(o) as parked,
        engine.unix_ms(engine.scheduled_until(o)) as due_ms,
-       a.n::float8 as ahead, j.error, j.held, j.fair, j.now_us::float8 as now_us, j.ahead_us::float8 as ahead_us,
+       a.n::float8 as ahead, j.error, j.delay_reason, j.fair, j.now_us::float8 as now_us,
+       j.clock_lead_us::float8 as clock_lead_us,
        case when engine.is_granted_ahead(o) then engine.unix_ms(j.dispatched_at) end as granted_ms,
-       -- Where a round ends it; parked jobs have no `held`.
-       case when j.due_at = 'infinity' then j.held
+       -- Where a round ends it; parked jobs have no `delay_reason`.
+       case when j.due_at = 'infinity' then j.delay_reason
             when j.expires_at <= engine.store_time(j.now_us) then 'expired' end as ends_by,
        engine.unix_ms(j.expires_at) as expires_ms, coalesce(j.raw, false) as raw,
        (select json_build_object('sinceMs', engine.unix_ms(s.away_at), 'why', s.away,
@@ -92,8 +93,8 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
        -- `states`: what limits/earliest.ts computes with; for a label or a pool of each bucket that may be used.
        (select json_agg(x.b order by x.next desc) from (
         select distinct on (t.way) r.next, json_build_object('limit', t.name, 'key', coalesce(t.key, ''),
-          'members', case when t.key is null then cardinality(d.members) end, 'defined', d.room is not null,
-          'avail', case when b.id is null then d.room
+          'members', case when t.key is null then cardinality(d.members) end, 'defined', d.capacity is not null,
+          'avail', case when b.id is null then d.capacity
             else (
               select case when j.costs is null then u.avail else u.units end
               from unnest(engine.units_left_for_jobs(array[r::engine.room], j.now_us)) u) end,
@@ -106,11 +107,11 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
           'cost', t.cost, 'before', t.before, 'spec', d.spec, 'version', d.version,
           'isLent', d.lend_us is not null, 'reopens', d.reopens, 'rivals', coalesce(o.jobs, 0),
           'states', json_agg(s.states) over (partition by t.way),
-          'heldMs', case when h.hold > j.now_us then ((h.hold - j.ahead_us) / 1000)::float8 end,
+          'heldMs', case when h.hold > j.now_us then ((h.hold - j.clock_lead_us) / 1000)::float8 end,
           'lost', h.hold > j.now_us and h.hold <= d.reopens, 'heldForMs', c.for_ms, 'cause', c.cause,
           'probed', c.probed, 'refusal', (
             select json_build_object('cause', f.cause, 'answer', f.answer, 'n', f.n,
-              'sinceMs', ((f.since - j.ahead_us) / 1000)::float8)
+              'sinceMs', ((f.since - j.clock_lead_us) / 1000)::float8)
             from sluice.refusal f where f.bucket = t.id),
           'others', (
             select sum(l.units) from sluice.ledger l
@@ -120,10 +121,10 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
                        'sinceMs', engine.unix_ms(p.created_at))
                      from sluice.limit_pause p
                      where p.name = t.name and p.key in ('', t.key) order by p.key limit 1),
-          'places', (select x.room from unnest(r.kind, r.debt, d.rooms) x (kind, debt, room)
-                     where x.kind = 'concurrency' and x.debt >= x.room limit 1),
+          'places', (select x.capacity from unnest(r.kind, r.debt, d.capacities) x (kind, debt, capacity)
+                     where x.kind = 'concurrency' and x.debt >= x.capacity limit 1),
           'nextMs', ((case when b.id is null then greatest(j.now_us, h.hold)
-                           when r.probe > 0 then j.now_us else r.next end - j.ahead_us)
+                           when r.probe > 0 then j.now_us else r.next end - j.clock_lead_us)
                      / 1000)::float8) as b
         from take t join unnest(engine.bucket_room(array(select t.id from take t order by t.i), j.now_us, false,
           -- The members of a pool may share what comes before it.
@@ -131,17 +132,17 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
           on r.ord = t.i
         left join sluice.bucket b on b.id = t.id
         left join lateral (
-          select engine.limit_reopens_at(j.closed_us, l.kind, l.span) as reopens, l.room as rooms, l.members,
+          select engine.limit_reopens_at(j.closed_us, l.kind, l.span) as reopens, l.capacity as capacities, l.members,
                  strpos(l.name, '/') = 0 and 'concurrency' <> any (l.kind) and l.spec -> 'open' is null as shared,
-                 (select min(x.room) from unnest(l.room, l.kind) x (room, kind)
-                  where x.kind <> 'concurrency' or 'concurrency' = all (l.kind) or j.costs is null) as room,
+                 (select min(x.capacity) from unnest(l.capacity, l.kind) x (capacity, kind)
+                  where x.kind <> 'concurrency' or 'concurrency' = all (l.kind) or j.costs is null) as capacity,
                  l.spec, l.version, l.lend_us, (select max(s) from unnest(l.span) s) as span
           from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true
         cross join lateral (
           select greatest(r.hold, case when b.id is null then d.reopens end) as hold) h
         cross join lateral (
           select json_agg(json_build_object('version', m.version, 'atUs', m.now_at, 'debt', m.debt,
-            'slots', to_json(m.slots), 'quota', to_json(m.quota),
+            'parts', to_json(m.parts), 'quota', to_json(m.quota),
             'holdUs', case when m.probe > 0 then 0 else m.hold end)) as states
           from unnest(engine.bucket_room(case when t.key is null and d.members is not null
             then array(select sluice.hash64(t.name || ':' || x) from unnest(d.members) x) else array[t.id] end,

@@ -63,7 +63,7 @@ export interface BucketState {
   version: number | null
   atUs: number
   debt: number[] | null
-  slots: number[][] | null
+  parts: number[][] | null
   /** Times by the store's clock; ledger.quota has the order. */
   quota: number[][] | null
   holdUs: number
@@ -125,7 +125,7 @@ export interface Explanation {
   granted_ms: number | null
   /** Microseconds of the limiter's clock, and how far it is ahead of the store's. */
   now_us: number
-  ahead_us: number
+  clock_lead_us: number
   ahead: number
   fair: string | null
   /** The live workers that could run it. A dispatcher has the slots of its fleet: none while its broker is away. */
@@ -138,7 +138,7 @@ export interface Explanation {
   gates: (Pausing & { gate: string; untilMs: number | null; hours: ParsedHours | null })[] | null
   error: { message?: string } | null
   parked: ParkedRow[] | null
-  held: string | null
+  delay_reason: string | null
   /** Set if the next round of a worker decides about it: `expired`, or `too-dear` (it costs more than a limit holds). */
   ends_by: string | null
   /** No first attempt begins after this time; null: no bound. */

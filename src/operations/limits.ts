@@ -303,9 +303,9 @@ export class Limits {
   /** Returns a warning if waiting jobs cost more than there is ever room for: those fail at the next claim. */
   async #readCostWarning(name: string, { rules, currency }: Limit): Promise<string | undefined> {
     const [row] = await this.#sql.run<{ cost: number | null }>('tasks/read_greatest_cost', [name])
-    const room = Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
-    if ((row?.cost ?? 0) <= room) return undefined
-    return `some waiting jobs cost up to ${amount(row?.cost ?? 0, currency)}, and there is never room for more than ${amount(room, currency)}: those jobs will fail as impossible. Raise the limit again, then retry them`
+    const capacity = Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.capacity])))
+    if ((row?.cost ?? 0) <= capacity) return undefined
+    return `some waiting jobs cost up to ${amount(row?.cost ?? 0, currency)}, and there is never room for more than ${amount(capacity, currency)}: those jobs will fail as impossible. Raise the limit again, then retry them`
   }
 }
 

@@ -15,7 +15,7 @@ create or replace function engine.page_jobs(
 returns table (hit boolean, nth integer, id uuid, state text, reason text, task text, queue text, priority integer,
   attempt integer, failed integer, throttled integer, crashes integer, ambiguous boolean, created_ms float8,
   due_ms float8, dispatched_ms float8, started_ms float8, finished_ms float8, buckets text[], tags text[], error jsonb,
-  input jsonb, result jsonb, weight integer, expires_ms float8, ruled jsonb, costs integer[], holds text[],
+  input jsonb, result jsonb, weight integer, expires_ms float8, ruled jsonb, costs integer[], charged_buckets text[],
   attempts json, notes json, worker json)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin

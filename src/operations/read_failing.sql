@@ -9,10 +9,11 @@ language sql stable set jit = off set enable_sort = off set enable_seqscan = off
     select task, error, reason, finished_at as at from sluice.failed order by id desc limit 10000
   ), due as materialized (
     -- Jobs that a sender has delayed count as looked at, too: otherwise a million of them would be read to find none.
-    select task, error, dispatched_at, held, attempt from sluice.job
+    select task, error, dispatched_at, delay_reason, attempt from sluice.job
     where due_at < 'infinity' order by due_at limit 10000
   ), tried as (
-    select task, error, null as reason, dispatched_at as at, true as again from due where held is null and attempt > 0
+    select task, error, null as reason, dispatched_at as at, true as again from due
+    where delay_reason is null and attempt > 0
     union all
     select task, error, reason, at, false from ended where at > sluice.now() - interval '1 hour'
   )

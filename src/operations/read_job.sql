@@ -9,7 +9,7 @@ select j.id,
        case when not engine.is_granted_ahead(j) then engine.unix_ms(j.dispatched_at) end as started_ms,
        null::float8 as finished_ms, j.buckets, j.tags, j.input, null::jsonb as result, j.error,
        coalesce(j.weight, 1) as weight, engine.unix_ms(j.expires_at) as expires_ms, j.ruled,
-       engine.find_parked_causes(j) as parked, j.costs, j.holds, to_json(j.attempts) as attempts, j.notes,
+       engine.find_parked_causes(j) as parked, j.costs, j.charged_buckets, to_json(j.attempts) as attempts, j.notes,
        case when w.id is not null then
          json_build_object('id', w.id::text, 'host', w.host, 'pid', w.pid, 'version', w.version) end as worker
 from sluice.job j left join sluice.claim c on c.id = j.claim left join sluice.worker w on w.id = c.worker

@@ -4,7 +4,7 @@
 create or replace function engine.read_scheduled_reason(p_job sluice.job) returns text language plpgsql stable as $$
 begin
   return case when engine.scheduled_until(p_job) is null then null
-              when p_job.held = 'snooze' then 'snoozed' when p_job.held = 'throttled' then 'throttled'
-              when p_job.held is not null then 'held'
+              when p_job.delay_reason = 'snooze' then 'snoozed' when p_job.delay_reason = 'throttled' then 'throttled'
+              when p_job.delay_reason is not null then 'held'
               when p_job.attempt > 0 then 'retry' else 'delay' end;
 end $$;

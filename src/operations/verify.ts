@@ -157,7 +157,7 @@ class Audit {
   readonly #verified = new Map<string, Verified>()
   readonly #exceeded: Exceeded[] = []
   readonly #missing: Missing[] = []
-  #ahead: ClockLead = { firstUs: 0, steps: [] }
+  #clockLead: ClockLead = { firstUs: 0, steps: [] }
   #isProved = true
   #buckets = 0
   #grants = 0
@@ -170,10 +170,10 @@ class Audit {
 
   /** Reads all versions of the definitions and the state of the store clock; resolves to the limiter's time. */
   async definitions(): Promise<number> {
-    type Read = { now: string; ahead: string; name: string | null; version: number; spec: Defined }
+    type Read = { now: string; lead: string; name: string | null; version: number; spec: Defined }
     const rows = await this.#sql.query<Read>(
       `select n.*, d.name, d.version, d.spec
-       from (select engine.limiter_now_us() as now, ahead_us as ahead from sluice.epoch limit 1) n
+       from (select engine.limiter_now_us() as now, clock_lead_us as lead from sluice.epoch limit 1) n
        left join sluice.limit_def d on d.name = coalesce($1, d.name) and strpos(d.name, '/') = 0 order by d.name, d.version`,
       [this.#limit],
     )
@@ -184,13 +184,13 @@ class Audit {
     }
     if (this.#limit !== null && this.#versions.size === 0)
       throw new UsageError('SLUICE_NO_SUCH_LIMIT', `no limit is called "${this.#limit}"; \`sluice limits\` lists them`)
-    const { now, ahead } = rows[0] as Read
-    const steps = await this.#sql.query<Record<'at' | 'before_us' | 'ahead_us', string>>(
-      'select at, before_us, ahead_us from sluice.step order by n',
+    const { now, lead } = rows[0] as Read
+    const steps = await this.#sql.query<Record<'at' | 'before_us' | 'clock_lead_us', string>>(
+      'select at, before_us, clock_lead_us from sluice.step order by n',
     )
-    this.#ahead = {
-      firstUs: Number(steps[0]?.before_us ?? ahead),
-      steps: steps.map((step) => ({ atUs: Number(step.at), aheadUs: Number(step.ahead_us) })),
+    this.#clockLead = {
+      firstUs: Number(steps[0]?.before_us ?? lead),
+      steps: steps.map((step) => ({ atUs: Number(step.at), clockLeadUs: Number(step.clock_lead_us) })),
     }
     return Number(now)
   }
@@ -227,9 +227,9 @@ class Audit {
     const versions = this.#versions.get(of.name)
     if (versions === undefined) return undefined
     // A period during which the store clock was set back is longer by that amount.
-    const backUs = Math.max(...[...versions.values()].map(lookback)) + setBack(this.#ahead)
+    const backUs = Math.max(...[...versions.values()].map(lookback)) + setBack(this.#clockLead)
     const keptUs = nowUs - Math.max(ledgerUs, backUs)
-    const proof = new BucketProof(versions, Math.max(fromUs ?? keptUs, keptUs), this.#ahead)
+    const proof = new BucketProof(versions, Math.max(fromUs ?? keptUs, keptUs), this.#clockLead)
     return { ...of, at: String(fromUs === undefined ? -1 : fromUs - backUs), n: '0', proof }
   }
 

@@ -55,7 +55,7 @@ function bars(found: Explanation, bucket: NeededBucket, name: string): Reason[] 
     return [{ kind: 'undefined-limit', text, notBefore: undefined, acts: 'worker', todo }]
   }
   const isCosted = cost !== 1 || before > 0
-  const { ahead, now_us: nowUs, ahead_us: aheadUs } = found
+  const { ahead, now_us: nowUs, clock_lead_us: clockLeadUs } = found
   const [firstMs, aboutMs] = timesOf(found, bucket, isCosted ? cost + before : cost + ahead)
   if (paused !== null) {
     const what = { limit: bucket.limit, ...(key ? { key } : {}) }
@@ -68,7 +68,7 @@ function bars(found: Explanation, bucket: NeededBucket, name: string): Reason[] 
     const text = `all ${bucket.places} places of ${name} are taken; the job can start when one of those jobs ends`
     return [{ kind: 'concurrency', text, notBefore: undefined, acts: 'jobs' }]
   }
-  const nowMs = (nowUs - aheadUs) / 1_000
+  const nowMs = (nowUs - clockLeadUs) / 1_000
   if (avail - kept >= Math.max(1, isCosted ? cost + before : cost) && firstMs <= nowMs) return []
   const notBefore = new Date(Math.max(firstMs, nowMs))
   const times = { notBefore, ...(aboutMs === undefined ? {} : { about: new Date(Math.max(aboutMs, +notBefore)) }) }
@@ -162,25 +162,25 @@ function timesOf(found: Explanation, bucket: NeededBucket, units: number): [numb
     version === null ||
     (version === bucket.version && (quota !== null || spec?.rules.every(({ kind }) => kind !== 'quota') === true))
   if (spec === null || isLent || states.length === 0 || !states.every(isKnown)) return [nextMs, undefined]
-  const { now_us: nowUs, ahead_us: aheadUs, kin_jobs: kin } = found
+  const { now_us: nowUs, clock_lead_us: clockLeadUs, kin_jobs: kin } = found
   const at = (wanted: number) => {
     // Of several buckets, one has served at least its part.
     const least = Math.max(cost, Math.ceil(wanted / states.length))
     const all = states.map((state) =>
-      earliestUs(spec.rules, bucketOf(spec.rules, state, bucket.reopens ?? 0), nowUs, least, nowUs - aheadUs),
+      earliestUs(spec.rules, bucketOf(spec.rules, state, bucket.reopens ?? 0), nowUs, least, nowUs - clockLeadUs),
     )
-    return (Math.min(...all) - aheadUs) / 1_000
+    return (Math.min(...all) - clockLeadUs) / 1_000
   }
   return [at(units), at(units + Math.max(kept, (kin + rivals) * Math.max(1, cost)))]
 }
 
 function bucketOf(rules: readonly Rule[], state: BucketState, reopensUs: number): Bucket {
   if (state.version === null) return { ...emptyBucket(rules, state.atUs), holdUs: reopensUs }
-  const { atUs, debt, slots, quota, holdUs } = state
+  const { atUs, debt, parts, quota, holdUs } = state
   return {
     atUs,
     debt: debt ?? rules.map(() => 0),
-    slots: slots?.map((list) => [...list, ...Array<number>(windowParts + 1).fill(0)].slice(0, windowParts + 1)) ?? [],
+    parts: parts?.map((list) => [...list, ...Array<number>(windowParts + 1).fill(0)].slice(0, windowParts + 1)) ?? [],
     spent: rules.map((_, i) => {
       const [beforeUs, startUs, endUs, previous, current, next] = quota?.[i] ?? []
       if (endUs === undefined || !endUs) return unspent

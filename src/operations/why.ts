@@ -117,8 +117,8 @@ function parked({ parked: rows }: Explanation): Reason[] {
 function scheduled(found: Explanation): Reason[] {
   if (found.due_ms === null) return []
   const at = { notBefore: new Date(found.due_ms), acts: 'time' as const }
-  if (found.held === 'snooze') return [{ kind: 'snoozed', text: 'delayed by its handler', ...at }]
-  if (found.held === 'throttled')
+  if (found.delay_reason === 'snooze') return [{ kind: 'snoozed', text: 'delayed by its handler', ...at }]
+  if (found.delay_reason === 'throttled')
     return [
       {
         kind: 'throttled',
@@ -126,9 +126,9 @@ function scheduled(found: Explanation): Reason[] {
         ...at,
       },
     ]
-  if (found.held === 'older-code')
+  if (found.delay_reason === 'older-code')
     return [{ kind: 'limit', text: 'older code that still runs does not allow its cost', ...at }]
-  if (found.held !== null) return [{ kind: 'rule', text: `held by ${found.held}`, ...at }]
+  if (found.delay_reason !== null) return [{ kind: 'rule', text: `held by ${found.delay_reason}`, ...at }]
   if (found.attempt === 0) return [{ kind: 'scheduled', text: 'scheduled for later', ...at }]
   return [
     { kind: 'backoff', text: `attempt ${found.attempt} failed, and another one follows${errorSuffix(found)}`, ...at },

@@ -13,9 +13,9 @@ declare
     $q$engine.state_of_job(job) as state,
        engine.read_scheduled_reason(job) as reason, engine.scheduled_until(job) as due_at,
        case when claim is null or not engine.is_granted_ahead(job) then dispatched_at end as started_at,
-       null::timestamptz as finished_at, null::jsonb as result, expires_at, claim, holds$q$
+       null::timestamptz as finished_at, null::jsonb as result, expires_at, claim, charged_buckets$q$
     else $q$state, reason, null::timestamptz as due_at, started_at, finished_at, result,
-       null::timestamptz as expires_at, null::uuid as claim, null::text[] as holds$q$ end;
+       null::timestamptz as expires_at, null::uuid as claim, null::text[] as charged_buckets$q$ end;
   v_fits text := concat_ws(' and ', 'state in (select jsonb_array_elements_text($1 -> ''states''))',
     case when p_filter ? 'task' then 'task = $1 ->> ''task''' end,
     case when p_filter ? 'queue' then 'queue = $1 ->> ''queue''' end,
@@ -68,8 +68,8 @@ begin
         engine.unix_ms(s.created_at), engine.unix_ms(s.due_at), engine.unix_ms(s.dispatched_at),
         engine.unix_ms(s.started_at), engine.unix_ms(s.finished_at), s.buckets, s.tags, s.error' end,
     case when p_form = 'whole' then
-      $w$s.input, s.result, coalesce(s.weight, 1)::integer, engine.unix_ms(s.expires_at), s.ruled, s.costs, s.holds,
-        to_json(s.attempts), s.notes, (
+      $w$s.input, s.result, coalesce(s.weight, 1)::integer, engine.unix_ms(s.expires_at), s.ruled, s.costs,
+        s.charged_buckets, to_json(s.attempts), s.notes, (
           select json_build_object('id', w.id::text, 'host', w.host, 'pid', w.pid, 'version', w.version)
           from sluice.claim c join sluice.worker w on w.id = c.worker where c.id = s.claim)$w$
       else 'null::jsonb, null::jsonb, null::integer, null::float8, null::jsonb, null::integer[], null::text[],

@@ -4,7 +4,7 @@
 -- instead: id of the epoch that was found.
 -- cap, until and buckets: as in reserve.lua. most: as in epoch.lua.
 -- seeds: for each bucket its state now, as the store knows it under that very definition: hold (us from now) and for each rule
--- debt (for a concurrency: places), slots and spent (empty: the rule has none).
+-- debt (for a concurrency: places), parts and spent (empty: the rule has none).
 -- delay: us by which Redis may have granted later what is in the seeds.
 -- follows, goes_on: portions of the seeds were sent before, or follow. From the first to the last no epoch stands, so nothing is granted.
 -- Meanwhile the key has history, at, owner and stores of the epoch, begins (its id), and reached (when the newest portion came).
@@ -23,7 +23,7 @@ local function plant(key, definition, seed, call, epoch, shown)
   bucket.hold = math.max(epoch.at + seed.hold, at)
   for i, rule in ipairs(definition.rules) do
     if rule.slot > 0 then
-      bucket.slots[i] = shifted(seed.slots[i])
+      bucket.parts[i] = shifted(seed.parts[i])
     elseif rule.periods then
       if #seed.spent[i] > 0 then bucket.spent[i] = seed.spent[i] end
       bucket.spent[i][8] = calendar_of(rule)

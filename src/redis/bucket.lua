@@ -1,7 +1,8 @@
 -- The arithmetic of limits/decide.ts on one bucket, in integers below 2^53; changes the bucket in place.
--- A bucket: at, hold, shut (as hold; never stored), running (places taken) and, for each rule, debt (of rates), slots (parts of windows, the newest first) and
--- spent (of quotas: before, start, ends, previous, current, next, margin, calendar).
--- rules: drain, weight, room, slot, span as in limits/rule.ts; a quota has also margin and periods: lists of the boundaries of its
+-- A bucket: at, hold, shut (as hold; never stored), running (places taken) and, for each rule, debt (of rates), parts (of windows, the
+-- newest first) and spent (of quotas: before, start, ends, previous, current, next, margin, calendar).
+-- rules, with the names of docs/redis-protocol.md: drain, weight and span as in limits/rule.ts, room (its capacity), slot (the length of a
+-- window's parts; of others 0); a quota has also margin and periods: lists of the boundaries of its
 -- calendar around the times that matter; a pace, which stands behind its rate, has pace: how late (us) its units may be used.
 local PARTS = 60
 local NEVER = 9007199254740991
@@ -24,11 +25,11 @@ local function drained(debt, drain, us)
 end
 
 -- Returns the parts of a window as of a later time: inserts new ones at the front, drops as many at the end.
-local function aged(slots, slot, from, to)
+local function aged(parts, slot, from, to)
   local by = math.min(PARTS + 1, math.floor(to / slot) - math.floor(from / slot))
-  if by == 0 then return slots end
+  if by == 0 then return parts end
   local seen = {}
-  for k = 1, PARTS + 1 do seen[k] = k > by and slots[k - by] or 0 end
+  for k = 1, PARTS + 1 do seen[k] = k > by and parts[k - by] or 0 end
   return seen
 end
 
@@ -75,11 +76,11 @@ local function spend(rule, spent, at, units)
 end
 
 local function blank(rules, at)
-  local bucket = { at = at, hold = 0, shut = 0, running = 0, debt = {}, slots = {}, spent = {} }
+  local bucket = { at = at, hold = 0, shut = 0, running = 0, debt = {}, parts = {}, spent = {} }
   for i, rule in ipairs(rules) do
-    bucket.debt[i], bucket.slots[i], bucket.spent[i] = 0, {}, {}
+    bucket.debt[i], bucket.parts[i], bucket.spent[i] = 0, {}, {}
     if rule.slot > 0 then
-      for k = 1, PARTS + 1 do bucket.slots[i][k] = 0 end
+      for k = 1, PARTS + 1 do bucket.parts[i][k] = 0 end
     elseif rule.periods then
       bucket.spent[i] = { 0, 0, 0, 0, 0, 0, rule.margin, calendar_of(rule) }
     end
@@ -106,7 +107,7 @@ local function advance(bucket, now)
   for i = 1, #rules do
     local rule = rules[i]
     if rule.slot > 0 then
-      bucket.slots[i] = aged(bucket.slots[i], rule.slot, from, at)
+      bucket.parts[i] = aged(bucket.parts[i], rule.slot, from, at)
     elseif rule.periods then
       bucket.spent[i] = rolled(rule, bucket.spent[i], at)
     elseif rule.drain > 0 then
@@ -122,8 +123,8 @@ local function owed(bucket, i)
   local rule = bucket.rules[i]
   if not is_flow(rule) then return bucket.running * rule.weight end
   if rule.slot > 0 then
-    local sum, slots = 0, bucket.slots[i]
-    for k = 1, PARTS + 1 do sum = sum + slots[k] end
+    local sum, parts = 0, bucket.parts[i]
+    for k = 1, PARTS + 1 do sum = sum + parts[k] end
     return sum
   end
   if not rule.periods then return bucket.debt[i] end
@@ -161,7 +162,7 @@ local function free_at(bucket, i, need)
     local kept, oldest = 0, 0
     repeat
       oldest = oldest + 1
-      kept = kept + bucket.slots[i][oldest]
+      kept = kept + bucket.parts[i][oldest]
     until kept > rule.room - fits
     return (math.floor(bucket.at / rule.slot) - oldest + PARTS + 2) * rule.slot
   end
@@ -191,7 +192,7 @@ local function count(bucket, i, at, units)
   local slot = bucket.rules[i].slot
   local part = math.floor(bucket.at / slot) - math.floor(at / slot) + 1
   if part < 1 or part > PARTS + 1 then return end
-  bucket.slots[i][part] = math.min(math.max(0, bucket.slots[i][part] + units), MOST)
+  bucket.parts[i][part] = math.min(math.max(0, bucket.parts[i][part] + units), MOST)
 end
 
 -- Charges units and places. Returns how many places were taken: none if no rule counts them.

@@ -31,7 +31,7 @@ export interface Seed {
   /** For each rule: what a rate owes; the places that a concurrency has given out; else 0. */
   debt: readonly number[]
   /** For each rule: the units in each part of a window, the newest first; else empty. */
-  slots: readonly (readonly number[])[]
+  parts: readonly (readonly number[])[]
   /**
    * For each rule: for a quota the starts of the period before, of its period and of the next one, the units that count in each
    * of them, and its margin; else empty. What Redis may have granted a delay later counts in each period that it is then close to.
@@ -116,9 +116,9 @@ function describeRules(
     counted: countedFrom,
     full: isFull === true ? true : undefined,
     keep: keepUs ?? Math.max(keepLeastUs, ...rules.map(lookbackUs)),
-    rules: rules.map(({ kind, drain, weight, room, slotUs, spanUs, quota }) => {
-      const slot = kind === 'pace' ? { slot: 0, pace: slotUs } : { slot: slotUs }
-      const own = { drain, weight, room, ...slot, span: spanUs }
+    rules: rules.map(({ kind, drain, weight, capacity, partUs, spanUs, quota }) => {
+      const slot = kind === 'pace' ? { slot: 0, pace: partUs } : { slot: partUs }
+      const own = { drain, weight, room: capacity, ...slot, span: spanUs }
       return quota === undefined ? own : { ...own, ...calendar(quota) }
     }),
   }
@@ -159,8 +159,18 @@ export function parsePublished(text: string): Omit<Published, 'name' | 'version'
   const own = rules.map(({ drain, weight, room, slot, span, pace, margin = 0, calendar }): Rule => {
     const level = pace === undefined ? 'rate' : 'pace'
     const kind = drain === 0 ? 'concurrency' : calendar !== undefined ? 'quota' : slot > 0 ? 'window' : level
-    const slotUs = pace ?? slot
-    const rule = { kind, rate: '', units: room, windowUs: 0, drain, weight, room, slotUs, spanUs: span } as const
+    const partUs = pace ?? slot
+    const rule = {
+      kind,
+      rate: '',
+      units: room,
+      windowUs: 0,
+      drain,
+      weight,
+      capacity: room,
+      partUs,
+      spanUs: span,
+    } as const
     if (calendar === undefined) return rule
     const { unit, zone, anchor = null } = calendar
     return { ...rule, quota: { unit, zone, marginUs: margin, anchorUs: anchor } }

@@ -26,7 +26,7 @@ interface SeedRow {
   version: number
   hold_us: number
   debt: number[]
-  slots: (number | null)[][] | null
+  parts: (number | null)[][] | null
   quota: (number | null)[][] | null
 }
 
@@ -143,7 +143,7 @@ export class SharedEpochs {
   async #readSeeds(): Promise<Seed[]> {
     const { store, definitions } = this.#options
     const rows = await store.run<SeedRow>('limits/ledger/read_redis_seeds', [null])
-    return rows.flatMap(({ take, version, hold_us: holdUs, debt, slots, quota }): Seed[] => {
+    return rows.flatMap(({ take, version, hold_us: holdUs, debt, parts, quota }): Seed[] => {
       const all = definitions.rulesOf(take)
       const bucket = definitions.bucket(take)
       // A definition that was changed a moment ago is read again when the next epoch begins: this epoch does not begin.
@@ -162,7 +162,7 @@ export class SharedEpochs {
           bucket,
           holdUs,
           debt: flows.map(({ rule, i }) => (drains(rule) ? (debt[i] ?? 0) : 0)),
-          slots: flows.map(({ rule, i }) => (isWindow(rule) ? (slots?.[i] ?? []).map((units) => units ?? 0) : [])),
+          parts: flows.map(({ rule, i }) => (isWindow(rule) ? (parts?.[i] ?? []).map((units) => units ?? 0) : [])),
           spent: flows.map(({ rule, i }) =>
             rule.quota === undefined ? [] : [...(quota?.[i] ?? []).map((one) => one ?? 0), rule.quota.marginUs],
           ),
@@ -174,8 +174,8 @@ export class SharedEpochs {
 
 function closedSeed(bucket: RedisBucket): Seed {
   const { rules } = bucket
-  const [debt, slots] = [rules.map(() => 0), rules.map(() => [])]
-  return { bucket, holdUs: Math.max(...rules.map(lookbackUs)), debt, slots, spent: slots }
+  const [debt, parts] = [rules.map(() => 0), rules.map(() => [])]
+  return { bucket, holdUs: Math.max(...rules.map(lookbackUs)), debt, parts, spent: parts }
 }
 
 function ownedError(): UsageError {

@@ -26,8 +26,8 @@ local function add(bucket, seed, call, now, shown)
   bucket.hold = math.max(bucket.hold, now + seed.hold)
   for i, rule in ipairs(bucket.rules) do
     if rule.slot > 0 then
-      for k, units in ipairs(shifted(seed.slots[i])) do
-        bucket.slots[i][k] = math.min(bucket.slots[i][k] + units, MOST)
+      for k, units in ipairs(shifted(seed.parts[i])) do
+        bucket.parts[i][k] = math.min(bucket.parts[i][k] + units, MOST)
       end
     elseif rule.periods then
       add_spent(bucket.spent[i], seed.spent[i])

@@ -333,7 +333,7 @@ const late = (): StoreError =>
     'Redis rejected every try as too late, or lacked its calendar: look whether the clock of Redis steps',
   )
 
-const seedJson = ({ holdUs: hold, debt, slots, spent }: Seed): object => ({ hold, debt, slots, spent })
+const seedJson = ({ holdUs: hold, debt, parts, spent }: Seed): object => ({ hold, debt, parts, spent })
 
 interface Reply {
   kind: string

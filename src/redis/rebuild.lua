@@ -86,10 +86,10 @@ end
 -- Returns the state of an old rule that counts grants which are no longer remembered, if that state is valid for the
 -- new rule: the parts of a window with equally long parts, or the debt of a rate that drained no faster and looked back
 -- as far.
-local function carried(bucket, rule, debt, slots)
+local function carried(bucket, rule, debt, parts)
   for k, was in ipairs(bucket.ruled or {}) do
     local slot, drain, weight, span, _, pace = unpack(was)
-    if rule.slot > 0 and slot == rule.slot then return slots[k], nil end
+    if rule.slot > 0 and slot == rule.slot then return parts[k], nil end
     local is_level = rule.slot == 0 and slot == 0 and drain > 0 and rule.span <= span and debt[k] and not pace == not rule.pace
     local is_same = drain == rule.drain and weight == rule.weight
     if is_level and (is_same or rule.drain / rule.weight > drain / weight * (1 + 1e-9)) then
@@ -148,15 +148,15 @@ end
 -- the time.
 local function rebuild(bucket, definition)
   local entries = grants(bucket, bucket.first)
-  local old, debt, slots = bucket.spent, bucket.debt, bucket.slots
+  local old, debt, parts = bucket.spent, bucket.debt, bucket.parts
   local fresh = blank(bucket.rules, bucket.at)
-  bucket.debt, bucket.slots, bucket.spent = fresh.debt, fresh.slots, fresh.spent
+  bucket.debt, bucket.parts, bucket.spent = fresh.debt, fresh.parts, fresh.spent
   note_before(bucket, entries)
   if not definition.counted or bucket.version < definition.counted then bucket.running = bucket.leased end
   for i, rule in ipairs(bucket.rules) do
     local until_known, same = bucket.lost + rule.span, kept(bucket, i, old)
     if same then
-      bucket.debt[i], bucket.slots[i], bucket.spent[i] = debt[same], { unpack(slots[same]) }, { unpack(old[same]) }
+      bucket.debt[i], bucket.parts[i], bucket.spent[i] = debt[same], { unpack(parts[same]) }, { unpack(old[same]) }
       if rule.periods then bucket.spent[i][7], bucket.spent[i][8] = rule.margin, calendar_of(rule) end
       until_known = 0
     elseif rule.periods then
@@ -167,9 +167,9 @@ local function rebuild(bucket, definition)
       until_known = (was or bucket.lost < spent[2] - rule.margin) and 0 or spent[3] + rule.margin
     elseif is_flow(rule) then
       rebuild_flow(bucket, i, entries)
-      local parts, owes = carried(bucket, rule, debt, slots)
-      if until_known > bucket.at and (parts or owes) then
-        bucket.slots[i], bucket.debt[i] = parts or bucket.slots[i], owes or bucket.debt[i]
+      local same_parts, owes = carried(bucket, rule, debt, parts)
+      if until_known > bucket.at and (same_parts or owes) then
+        bucket.parts[i], bucket.debt[i] = same_parts or bucket.parts[i], owes or bucket.debt[i]
         until_known = 0
       elseif rule.slot == 0 and bucket.lost > bucket.at - RATE_SPANS * rule.span then
         bucket.debt[i] = math.max(bucket.debt[i], owed_since_lost(bucket, rule, debt))

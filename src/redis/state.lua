@@ -173,10 +173,10 @@ end
 
 -- The fields of the state, in the order in which they are packed. New fields are added at the end: a state that was written before lacks
 -- them. ahead: the last grant ahead of the clock may be used from then on; nothing is granted for a time before it. ruled: slot (of a quota
--- -1), drain, weight, span, room and pace of each rule, by which debt and slots are to be read. before: the same of the definition that the
+-- -1), drain, weight, span, room and pace of each rule, by which debt and parts are to be read. before: the same of the definition that the
 -- newest grant was given under, if that is an older one. leased: places of `running` that are leased. lapses, leased_until: no lease ends
 -- before the one, or after the other. expires: the key is kept until then, by what the clock shows (0: not known; NEVER: for good).
-local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled', 'before',
+local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'parts', 'spent', 'closed', 'ahead', 'ruled', 'before',
   'leased', 'lapses', 'leased_until', 'expires' }
 
 -- A state is the list of these fields, as cmsgpack packs it, with numbers as doubles (the byte DOUBLE, and eight), because `struct` reads
@@ -187,35 +187,35 @@ local FRONT, MIDDLE, BACK = '>xdxdxdxdxdxdxdxd', '>xdxd', '>xdxdxdxd'
 local BACK_BYTES = 36
 
 -- Returns what follows from rules alone, worked out once for all buckets that have them: ruled, packed; and, if there is neither a window
--- nor a quota, slots and spent, and both packed.
+-- nor a quota, parts and spent, and both packed.
 local by_rules = {}
-local function parts_by(rules)
-  local parts = by_rules[rules]
-  if parts then return parts end
+local function known_by(rules)
+  local known = by_rules[rules]
+  if known then return known end
   local ruled, none, has_any = {}, {}, false
   for i, rule in ipairs(rules) do
     ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span, rule.room, rule.pace }
     none[i], has_any = {}, has_any or rule.slot > 0 or rule.periods
   end
-  parts = { ruled = cmsgpack.pack(ruled), none = not has_any and none, lists = not has_any and cmsgpack.pack(none, none) }
-  by_rules[rules] = parts
-  return parts
+  known = { ruled = cmsgpack.pack(ruled), none = not has_any and none, lists = not has_any and cmsgpack.pack(none, none) }
+  by_rules[rules] = known
+  return known
 end
 
 local function packed(bucket)
-  local b, parts, before = bucket, parts_by(bucket.rules), bucket.before
+  local b, known, before = bucket, known_by(bucket.rules), bucket.before
   if type(before) == 'table' then before = cmsgpack.pack(before) end
   return struct.pack(STATE, LIST, DOUBLE, b.version, DOUBLE, b.at, DOUBLE, b.hold, DOUBLE, b.running, DOUBLE, b.n, DOUBLE, b.first,
-    DOUBLE, b.oldest, DOUBLE, b.lost, cmsgpack.pack(b.debt), parts.lists or cmsgpack.pack(b.slots, b.spent), DOUBLE, b.closed, DOUBLE, b.ahead,
-    parts.ruled, before or NIL, DOUBLE, b.leased, DOUBLE, b.lapses, DOUBLE, b.leased_until, DOUBLE, b.expires)
+    DOUBLE, b.oldest, DOUBLE, b.lost, cmsgpack.pack(b.debt), known.lists or cmsgpack.pack(b.parts, b.spent), DOUBLE, b.closed, DOUBLE, b.ahead,
+    known.ruled, before or NIL, DOUBLE, b.leased, DOUBLE, b.lapses, DOUBLE, b.leased_until, DOUBLE, b.expires)
 end
 
-local function bucket_of(key, definition, at, hold, running, n, first, oldest, lost, debt, slots, spent, closed, ahead, before, leased, lapses,
+local function bucket_of(key, definition, at, hold, running, n, first, oldest, lost, debt, parts, spent, closed, ahead, before, leased, lapses,
   leased_until, expires)
   return {
     key = key, rules = definition.rules, keep = definition.keep, counted = definition.counted, own = definition.own,
     version = definition.version, at = at, hold = hold, shut = 0, running = running, n = n, first = first, oldest = oldest, lost = lost,
-    debt = debt, slots = slots, spent = spent, closed = closed, ahead = ahead, before = before, leased = leased, lapses = lapses,
+    debt = debt, parts = parts, spent = spent, closed = closed, ahead = ahead, before = before, leased = leased, lapses = lapses,
     leased_until = leased_until, expires = expires,
   }
 end
@@ -225,29 +225,29 @@ local function unpacked(key, definition, state)
   if string.find(state, FIRST, 1, true) ~= 1 then return nil end
   local version, at, hold, running, n, first, oldest, lost, from = struct.unpack(FRONT, state, 4)
   if version ~= definition.version then return nil end
-  local parts, to, debt = parts_by(definition.rules), cmsgpack.unpack_one(state, from - 1)
-  local slots, spent = parts.none, parts.none
-  if not slots then
-    to, slots = cmsgpack.unpack_one(state, to)
+  local known, to, debt = known_by(definition.rules), cmsgpack.unpack_one(state, from - 1)
+  local parts, spent = known.none, known.none
+  if not parts then
+    to, parts = cmsgpack.unpack_one(state, to)
     to, spent = cmsgpack.unpack_one(state, to)
-  elseif string.find(state, parts.lists, to + 1, true) == to + 1 then
-    to = to + #parts.lists
+  elseif string.find(state, known.lists, to + 1, true) == to + 1 then
+    to = to + #known.lists
   else
     return nil
   end
   local closed, ahead, next = struct.unpack(MIDDLE, state, to + 1)
-  if string.find(state, parts.ruled, next, true) ~= next then return nil end
+  if string.find(state, known.ruled, next, true) ~= next then return nil end
   local back = #state - BACK_BYTES
-  local before = string.sub(state, next + #parts.ruled, back)
+  local before = string.sub(state, next + #known.ruled, back)
   local leased, lapses, leased_until, expires = struct.unpack(BACK, state, back + 1)
-  return bucket_of(key, definition, at, hold, running, n, first, oldest, lost, debt, slots, spent, closed, ahead, before, leased, lapses,
+  return bucket_of(key, definition, at, hold, running, n, first, oldest, lost, debt, parts, spent, closed, ahead, before, leased, lapses,
     leased_until, expires)
 end
 
 -- Returns a bucket by a state of any form; nil: it was never used.
 local function unpacked_slowly(key, definition, state, now)
   local fresh = blank(definition.rules, now)
-  local bucket = bucket_of(key, definition, now, 0, 0, 0, 1, now, 0, fresh.debt, fresh.slots, fresh.spent, 0, 0, nil, 0, NEVER, 0, 0)
+  local bucket = bucket_of(key, definition, now, 0, 0, 0, 1, now, 0, fresh.debt, fresh.parts, fresh.spent, 0, 0, nil, 0, NEVER, 0, 0)
   local values = state and cmsgpack.unpack(state) or {}
   for i, field in ipairs(FIELDS) do
     if values[i] ~= nil then bucket[field] = values[i] end

@@ -49,6 +49,6 @@ export class VendorAnswers {
   }
 }
 
-function bucketsOf({ holds, buckets }: ClaimedJob): readonly string[] {
-  return (holds ?? buckets ?? []).filter((bucket) => !isPlaces(bucket))
+function bucketsOf({ chargedBuckets, buckets }: ClaimedJob): readonly string[] {
+  return (chargedBuckets ?? buckets ?? []).filter((bucket) => !isPlaces(bucket))
 }

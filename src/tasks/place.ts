@@ -29,7 +29,7 @@ export interface Readmission extends Place {
   onFailed?: string | null
   ruled?: readonly Ruled[]
   /** Why it is delayed. */
-  held?: string
+  delayReason?: string
 }
 
 /**

@@ -54,7 +54,7 @@ function limitMoves(
   patience: GiveBackCounter,
 ): NewPlace | undefined {
   // Only a job that moves at once may move in a circle, so a delayed or discarded one is not counted.
-  if (place === undefined || place.kind === 'discard' || place.place.held !== undefined) return place
+  if (place === undefined || place.kind === 'discard' || place.place.delayReason !== undefined) return place
   if (patience.spend(id)) return place
   throw new UsageError(
     'SLUICE_UNSTABLE_KEY',
@@ -135,8 +135,8 @@ function placeElsewhere(
   if (unknown !== undefined) {
     // The pool was changed: a worker with the new code has this member, or the next claim chooses another.
     const same = placeOf(task, job.input, job.queue, job.priority, job.buckets ?? [], job)
-    const held = `${unknown}, which the code of the worker that took it does not know`
-    return { kind: 'readmit', place: { ...same, delayUs: strangerMs * 1_000, held } }
+    const delayReason = `${unknown}, which the code of the worker that took it does not know`
+    return { kind: 'readmit', place: { ...same, delayUs: strangerMs * 1_000, delayReason } }
   }
   return rulebook.hasDispatchRules ? placeByDispatchRules(job, task, rulebook, opens) : undefined
 }
@@ -159,10 +159,10 @@ async function placeByDispatchRules(
   const moved = placeOf(task, input, wanted.queue ?? queue, wanted.priority ?? priority, buckets, job)
   if (atUs !== undefined) {
     const ruled = [{ rule, heldUntil: new Date(atUs / 1_000).toISOString() }]
-    return { kind: 'readmit', place: { ...moved, atUs, held: `rule ${rule}`, ruled } }
+    return { kind: 'readmit', place: { ...moved, atUs, delayReason: `rule ${rule}`, ruled } }
   }
-  const held = wanted.hold === undefined ? {} : { delayUs: delayUs(wanted.hold), held: `rule ${rule}` }
-  return { kind: 'readmit', place: { ...moved, ...held, ruled: [{ rule, ...wanted }] } }
+  const delay = wanted.hold === undefined ? {} : { delayUs: delayUs(wanted.hold), delayReason: `rule ${rule}` }
+  return { kind: 'readmit', place: { ...moved, ...delay, ruled: [{ rule, ...wanted }] } }
 }
 
 function ruledKeys({ admitted }: ClaimedJob): Record<string, string> | undefined {

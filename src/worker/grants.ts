@@ -81,7 +81,7 @@ export class StoreGrants implements Grants {
     const { store, storeClock, peer, job, grantMs } = options
     this.#options = options
     this.#acquirer = new Acquirer(store, storeClock, peer)
-    this.#buckets = job.holds ?? job.buckets ?? []
+    this.#buckets = job.chargedBuckets ?? job.buckets ?? []
     this.#names = this.#buckets.map(limitOf)
     this.#costs = job.costs?.slice(0, -1) ?? this.#buckets.map(() => 1)
     this.#charged = [...this.#costs]

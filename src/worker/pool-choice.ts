@@ -12,7 +12,7 @@ export function poolMembersOf(job: ClaimedJob, task: AnyTask): { pool: Record<st
   for (const { name, pool: members } of task.limits) {
     const at = members === undefined ? -1 : (job.buckets ?? []).indexOf(`${name}*`)
     if (at < 0) continue
-    const { key } = splitBucket(job.holds?.[at] ?? '')
+    const { key } = splitBucket(job.chargedBuckets?.[at] ?? '')
     const member = members?.find((one) => one.key === key)
     if (member === undefined) return { pool, unknown: `${name}:${key}` }
     pool[name] = chosen(name, member)

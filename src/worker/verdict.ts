@@ -47,7 +47,8 @@ export function verdict(failure: Failure, clock: Clock): Outcome {
   const { job, task, error, refusal, isInDoubt, tookMs } = failure
   const text = describe(error)
   const known = knownError(error)
-  if (known?.code === snoozedCode) return { kind: 'return', delayMs: known.retryAfterMs ?? 0, held: 'snooze', tookMs }
+  if (known?.code === snoozedCode)
+    return { kind: 'return', delayMs: known.retryAfterMs ?? 0, delayReason: 'snooze', tookMs }
   // The error that `check` throws for a rejected credential is final, unless its jobs wait until the credential works
   // again.
   const isWaiting = refusal?.cause === 'credential' && known?.code === 'SLUICE_HTTP_STATUS'
@@ -80,7 +81,7 @@ function throttledOutcome(
   const ownMs = Math.min(mostMs, delayMs(times, retry, clock.random()))
   const leastMs = job.buckets === null ? minWaitMs : 0
   const waitMs = Math.min(waitMaxMs, Math.max(leastMs, Number(retryAfterMs ?? ownMs) || 0))
-  return { kind: 'throttled', error, delayMs: waitMs, held: 'throttled', tookMs }
+  return { kind: 'throttled', error, delayMs: waitMs, delayReason: 'throttled', tookMs }
 }
 
 /** Returns the error of an attempt that took longer than its task allows. */

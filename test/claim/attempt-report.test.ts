@@ -5,7 +5,7 @@ import { hash64 } from '../../src/core/hash.ts'
 
 const executor = { worker: '12', host: 'web-1', version: '0.1.0' }
 const job = (more: Partial<ClaimedJob> = {}) =>
-  ({ attempt: 1, buckets: ['crm:a1', 'total'], holds: null, blocker: null, ...more }) as ClaimedJob
+  ({ attempt: 1, buckets: ['crm:a1', 'total'], chargedBuckets: null, blocker: null, ...more }) as ClaimedJob
 const report = (...args: Parameters<typeof encodeReport>) => JSON.parse(encodeReport(...args) ?? 'null')
 
 it('a plain success at first try leaves nothing, nor does a job whose handler was not called', () => {

@@ -116,7 +116,7 @@ async function load(bucket: { rate: '40/s' | '1000000/s'; burst?: number }, lane
 
 async function lift(sluice: Sluice): Promise<void> {
   await sluice.db.query(
-    `insert into sluice.limit_def (name, version, spec, kind, drain, weight, room, slot, span, grant_us, created_at)
+    `insert into sluice.limit_def (name, version, spec, kind, drain, weight, capacity, part_us, span, grant_us, created_at)
      select name, version + 1, '{}', '{rate}', '{1000}', '{1}', '{1000000}', '{0}', '{1}', grant_us, sluice.now() from sluice.limit_def where name = 'shared'`,
   )
   await sluice.db.query('update sluice.list set due = 0 where due is not null')

@@ -261,7 +261,7 @@ for (const engine of mainEngines) {
       expect(await claimAll(at.db, at.worker, ['shrunk'], 1)).toHaveLength(1)
       expect(await claimAll(at.db, at.worker, ['shrunk'], 1)).toEqual([])
       await at.db.query(
-        `insert into sluice.limit_def select name, version + 1, spec, kind, drain, weight, '{50}', slot, span, grant_us, created_at
+        `insert into sluice.limit_def select name, version + 1, spec, kind, drain, weight, '{50}', part_us, span, grant_us, created_at
          from sluice.limit_def where name = 'shrunk'`,
       )
       await at.db.query(`update sluice.list set due = 0 where id <> 0`)

@@ -8,7 +8,7 @@ import type { Db } from '../../src/db/db.ts'
 import { type Claimed, type Claimer, type ClaimMode, Claims } from '../../src/claim/claim.ts'
 import type { Finisher } from '../../src/claim/finish/finish.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
-import { Dispatcher, Pace } from '../../src/claim/dispatcher.ts'
+import { ClaimWindow, Dispatcher } from '../../src/claim/dispatcher.ts'
 import type { Kind, Outlet, Reports } from '../../src/claim/outlet.ts'
 import { patient } from '../worker/patience.ts'
 
@@ -280,11 +280,11 @@ test.each([
 
 test('grants that cannot be used in time make claims smaller until they can, and claims stay that small', () => {
   const hand = { overclaimed: 0, slots: 500 }
-  const pace = new Pace(hand)
+  const claimWindow = new ClaimWindow(hand)
   // A machine that begins 40 jobs in time; all further ones come back.
   const wants = Array.from({ length: 60 }, () => {
-    const want = pace.adaptWindow()
-    pace.recordClaim(want, false)
+    const want = claimWindow.adaptWindow()
+    claimWindow.recordClaim(want, false)
     if (want > 40) hand.overclaimed += want
     return want
   })
@@ -293,7 +293,7 @@ test('grants that cannot be used in time make claims smaller until they can, and
   expect(inTime.length / wants.slice(7).length).toBeGreaterThan(0.7)
   expect(Math.max(...wants.slice(7))).toBeLessThanOrEqual(46)
   // The number of claimed jobs counts, not how many there could have been.
-  const few = new Pace(hand)
+  const few = new ClaimWindow(hand)
   for (let i = 0; i < 12; i++) few.recordClaim(few.adaptWindow(), false)
   few.recordClaim(10, false)
   hand.overclaimed++
@@ -302,10 +302,10 @@ test('grants that cannot be used in time make claims smaller until they can, and
 
 test('a claim that got fewer jobs than it wanted although more were there does not keep claims small', () => {
   const wants = (more: boolean) => {
-    const pace = new Pace({ overclaimed: 0, slots: 100 })
+    const claimWindow = new ClaimWindow({ overclaimed: 0, slots: 100 })
     return Array.from({ length: 6 }, () => {
-      const want = pace.adaptWindow()
-      pace.recordClaim(Math.ceil(want / 2), more)
+      const want = claimWindow.adaptWindow()
+      claimWindow.recordClaim(Math.ceil(want / 2), more)
       return want
     })
   }
@@ -316,10 +316,10 @@ test('a claim that got fewer jobs than it wanted although more were there does n
 
 test('claims get jobs again after all slots were gone for a moment', () => {
   const hand = { overclaimed: 0, slots: 4 }
-  const pace = new Pace(hand)
-  pace.recordClaim(pace.adaptWindow(), false)
+  const claimWindow = new ClaimWindow(hand)
+  claimWindow.recordClaim(claimWindow.adaptWindow(), false)
   hand.slots = 0
-  pace.recordClaim(Math.min(pace.adaptWindow(), hand.slots), false)
+  claimWindow.recordClaim(Math.min(claimWindow.adaptWindow(), hand.slots), false)
   hand.slots = 4
-  expect(pace.adaptWindow()).toBeGreaterThan(0)
+  expect(claimWindow.adaptWindow()).toBeGreaterThan(0)
 })

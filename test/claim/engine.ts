@@ -342,7 +342,7 @@ async function sharedOn(engine: Engine, clock?: Clock): Promise<Sluice> {
   await db.query(
     `create or replace function sluice.now() returns timestamptz language sql volatile as 'select clock_timestamp()'`,
   )
-  await db.query('update sluice.epoch set watched = true, ahead_us = 0, seen_us = 0, closed_us = null')
+  await db.query('update sluice.epoch set watched = true, clock_lead_us = 0, seen_us = 0, closed_us = null')
   return embedded
 }
 

@@ -63,7 +63,7 @@ const job = (seq: number, isAhead = true) =>
     id: `${seq}`,
     task: 'a',
     buckets: ['calls'],
-    holds: null,
+    chargedBuckets: null,
     grantedMs: 0,
     ...(isAhead ? { notBeforeMs: 0, decidedMs: 0 } : {}),
   }) as ClaimedJob

@@ -6,7 +6,8 @@ import { InHand } from '../../src/claim/inhand.ts'
 import type { Reports } from '../../src/claim/outlet.ts'
 import { until } from '../until.ts'
 
-const job = () => ({ task: 'a', buckets: ['calls'], costs: null, holds: null, grantedMs: 0 }) as unknown as ClaimedJob
+const job = () =>
+  ({ task: 'a', buckets: ['calls'], costs: null, chargedBuckets: null, grantedMs: 0 }) as unknown as ClaimedJob
 
 /** Jobs in hand whose outlet does nothing by itself. */
 function stage(clock: Clock = systemClock) {

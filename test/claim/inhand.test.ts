@@ -11,7 +11,7 @@ import { until } from '../until.ts'
 
 const log = { debug() {}, info() {}, warn() {}, error() {} }
 const job = (task = 'a', buckets: string[] | null = ['calls']) =>
-  ({ task, buckets, costs: null, holds: null, grantedMs: 0 }) as unknown as ClaimedJob
+  ({ task, buckets, costs: null, chargedBuckets: null, grantedMs: 0 }) as unknown as ClaimedJob
 
 interface Given {
   slots?: number
@@ -176,7 +176,7 @@ describe('the jobs in hand', () => {
     })
     const first = job()
     hand.take([first, later(['calls']), later(['others']), later(['calls'])])
-    const outcome = { kind: 'throttled', error: '{}', delayMs: 0, held: 'throttled', tookMs: 1 } as const
+    const outcome = { kind: 'throttled', error: '{}', delayMs: 0, delayReason: 'throttled', tookMs: 1 } as const
     void at.reports.ended(first, outcome)
     expect([at.ends, hand.size]).toEqual([['throttled', 'unused', 'unused'], 1])
   })
@@ -190,7 +190,7 @@ describe('the jobs in hand', () => {
       notBeforeMs: systemClock.monotonicMs() + 60_000,
     })
     hand.take([first, later('x'), later('y'), later('z')])
-    void at.reports.ended(first, { kind: 'throttled', error: '{}', delayMs: 0, held: 'throttled', tookMs: 1 })
+    void at.reports.ended(first, { kind: 'throttled', error: '{}', delayMs: 0, delayReason: 'throttled', tookMs: 1 })
     expect([at.ends, hand.jobs().map(({ buckets }) => buckets?.[0])]).toEqual([
       ['throttled', 'unused'],
       ['account:y', 'account:z'],
@@ -258,7 +258,7 @@ describe('the jobs in hand', () => {
     const first = job()
     hand.take([first, later(['calls']), later(['others'])])
     await until(() => hand.places.free() === 0, 'both wait for a slot')
-    const outcome = { kind: 'throttled', error: '{}', delayMs: 0, held: 'throttled', tookMs: 1 } as const
+    const outcome = { kind: 'throttled', error: '{}', delayMs: 0, delayReason: 'throttled', tookMs: 1 } as const
     void at.reports.ended(first, outcome)
     // Not because there was too much at once.
     expect([at.ends, hand.returned, hand.overclaimed]).toEqual([['throttled', 'unused'], 1, 0])

@@ -87,9 +87,9 @@ for (const engine of mainEngines) {
       expect(await claimAll(at.db, other, ['hosted'], 10)).toEqual([])
       expect(await unitsUsed(at.db)).toEqual({ 'ip:a': 3, 'ip:b': 3 })
       const [job] = await at.db.query(
-        `select buckets, holds from sluice.job where claim is not null order by seq desc limit 1`,
+        `select buckets, charged_buckets from sluice.job where claim is not null order by seq desc limit 1`,
       )
-      expect(job).toEqual({ buckets: ['ip@host'], holds: ['ip:b'] })
+      expect(job).toEqual({ buckets: ['ip@host'], charged_buckets: ['ip:b'] })
     })
 
     it('a worker whose label has no room sleeps until it has, and the jobs stay visible to other hosts', async () => {

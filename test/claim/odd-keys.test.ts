@@ -122,7 +122,9 @@ it('Redis is asked for the buckets of each job, even if its keys have separators
     ['crm:a\nmail:b', 'sms:c'],
     ['crm:a', 'mail:b\nsms:c'],
   ]
-  const jobs = each.map((buckets) => ({ buckets, holds: null, costs: null, grantUs: null }) as unknown as ClaimedJob)
+  const jobs = each.map(
+    (buckets) => ({ buckets, chargedBuckets: null, costs: null, grantUs: null }) as unknown as ClaimedJob,
+  )
   const verdict = { granted() {}, denied() {} }
   requestGrants(jobs, { confirm } as unknown as PeerLimiter, systemClock, verdict)
   expect(asked).toEqual(each)

@@ -31,7 +31,7 @@ const seats = quietTask('seats', [limit('seat', { concurrency: 2, pool: ['a', 'b
 /** How often each member is charged for jobs in hand. */
 async function inHand(db: Queryable, at = 1): Promise<Record<string, number>> {
   const found = await db.query<{ hold: string; n: number }>(
-    `select holds[$1] as hold, count(*)::int as n from sluice.job where claim is not null group by 1 order by 1`,
+    `select charged_buckets[$1] as hold, count(*)::int as n from sluice.job where claim is not null group by 1 order by 1`,
     [at],
   )
   return Object.fromEntries(found.map(({ hold, n }) => [hold, n]))
@@ -77,7 +77,9 @@ for (const engine of mainEngines) {
         const jobs = await more('seats')
         expect(await inHand(at.db)).toEqual({ 'seat:a': 2, 'seat:b': 2 })
         expect(await more('seats')).toEqual([])
-        const [job] = await at.db.query<{ id: string }>(`select id from sluice.job where holds = '{seat:b}' limit 1`)
+        const [job] = await at.db.query<{ id: string }>(
+          `select id from sluice.job where charged_buckets = '{seat:b}' limit 1`,
+        )
         const ending = jobs.find(({ id }) => id === job?.id) as Claimed
         if (end === 'lost') await rescue(at.db, at.worker)
         else if (end === 'cancelled') await at.sluice.jobs.cancel(ending.id)
@@ -146,7 +148,7 @@ for (const engine of mainEngines) {
       )
       for (let looks = 0; looks < 6; looks++) await more('tokens')
       const found = await at.db.query<{ hold: string; units: number }>(
-        `select holds[1] as hold, sum(costs[1])::int as units from sluice.job where claim is not null group by 1 order by 1`,
+        `select charged_buckets[1] as hold, sum(costs[1])::int as units from sluice.job where claim is not null group by 1 order by 1`,
       )
       expect(found.reduce((sum, { units }) => sum + units, 0)).toBe(19)
       for (const { units } of found) expect(units).toBeLessThanOrEqual(10)

@@ -130,7 +130,7 @@ describe.each([1, 7, 100, 500])('100 a minute among A 10,000, B 50, C 50, by cla
     const vstart = tenants.map(() => 0)
     return Array.from({ length: count }, () => {
       const got = tenants.map(() => 0)
-      const avail = [100, ...tenants.map((one) => one.own?.room ?? 100_000)]
+      const avail = [100, ...tenants.map((one) => one.own?.capacity ?? 100_000)]
       for (let isDone = false; !isDone;) {
         const order = tenants
           .map((_, i) => i)

@@ -205,9 +205,9 @@ export class Witness {
   ): void {
     if (rule.kind === 'concurrency') {
       const count = [...running.values()].filter((untilUs) => untilUs > this.#time.us).length
-      expect(count, `places of ${what}`).toBeLessThanOrEqual(rule.room)
+      expect(count, `places of ${what}`).toBeLessThanOrEqual(rule.capacity)
     } else if (rule.kind === 'quota') {
-      expect(this.#inPeriod(rule, entries), `units in a period of ${what}`).toBeLessThanOrEqual(rule.room)
+      expect(this.#inPeriod(rule, entries), `units in a period of ${what}`).toBeLessThanOrEqual(rule.capacity)
     } else {
       const grants = entries.map(({ us, kept }) => [us, kept] as const)
       const last = grants.length - 1

@@ -295,8 +295,8 @@ export class World {
     const { id, worker } = one
     if (jobs.length > 0) this.#claims.push(one)
     const grants = new Map<string, Grant>()
-    for (const { seq, id: job, buckets, costs, holds: held } of jobs) {
-      const holds = held ?? buckets ?? []
+    for (const { seq, id: job, buckets, costs, chargedBuckets } of jobs) {
+      const holds = chargedBuckets ?? buckets ?? []
       expect(this.#hands.get(job)?.claim, `who has ${job}`).toBe(undefined)
       expect(this.#over, 'what has ended').not.toContain(job)
       this.#hands.set(job, { id: job, seq, claim: id, worker, holds, costs, settled: new Set() })

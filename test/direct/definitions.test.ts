@@ -27,5 +27,5 @@ it('are not taken from the replies to other calls, after one was lost', async ()
   isLost = true
   await expect(definitions.read()).rejects.toMatchObject({ code: 'SLUICE_REDIS_ANSWER' })
   await expect(definitions.restore()).rejects.toMatchObject({ code: 'SLUICE_REDIS_ANSWER' })
-  expect(definitions.bucket('fast')?.rules[0]).toMatchObject({ room: fast.rules[0]?.room })
+  expect(definitions.bucket('fast')?.rules[0]).toMatchObject({ capacity: fast.rules[0]?.capacity })
 })

@@ -17,7 +17,13 @@ function attempt(answers: readonly ('room' | 'denied' | 'away')[]) {
     const got = [{ granted, waitMs: granted === 1 ? 0 : 4_000, lacking: undefined, lifeMs: 500 }]
     return { id: `grant ${asked}`, requestedAt: readMoment(clock), got }
   }
-  const names = { buckets: ['crm'], holds: ['crm'], costs: [1, 1], grant: 'own', requestedAt: readMoment(clock) }
+  const names = {
+    buckets: ['crm'],
+    chargedBuckets: ['crm'],
+    costs: [1, 1],
+    grant: 'own',
+    requestedAt: readMoment(clock),
+  }
   const fresh = { attempt: 0, failed: 0, throttled: 0, crashes: 0, isDoubtful: false }
   const job = unclaimedJob(fresh, {
     ...names,

@@ -22,8 +22,8 @@ it('no window and no period holds more than it may, whatever is granted ahead ne
     fc.integer({ min: 1, max: 300_000 }),
     fc.constantFrom(second / 60, second),
     fc.array(anyStep, { minLength: 20, maxLength: 60 }),
-    (units, marginUs, slotUs, steps) => {
-      const rules = [...rate, sliding(60, slotUs), perMinute(units, marginUs)]
+    (units, marginUs, partUs, steps) => {
+      const rules = [...rate, sliding(60, partUs), perMinute(units, marginUs)]
       let nowUs = startUs + minute - 2 * second
       let bucket = emptyBucket(rules, nowUs)
       const grants: Grant[] = []
@@ -42,9 +42,9 @@ it('no window and no period holds more than it may, whatever is granted ahead ne
         grants.push([bucket.atUs, taken])
       }
       for (const rule of rules) {
-        if (rule.kind === 'quota') expect(worstPeriod(grants, rule)).toBeLessThanOrEqual(rule.room)
+        if (rule.kind === 'quota') expect(worstPeriod(grants, rule)).toBeLessThanOrEqual(rule.capacity)
         else if (rule.kind !== 'pace')
-          expect(worst(grants, rule.windowUs)).toBeLessThanOrEqual(rule.kind === 'rate' ? 50 : rule.room)
+          expect(worst(grants, rule.windowUs)).toBeLessThanOrEqual(rule.kind === 'rate' ? 50 : rule.capacity)
       }
     },
   )

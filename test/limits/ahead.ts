@@ -36,13 +36,13 @@ export function grantAhead(rules: readonly Rule[], bucket: Bucket, nowUs: number
   }
   const lastUs = instantsUs.at(-1)
   if (lastUs === undefined) return { bucket: seen.bucket, instantsUs }
-  const { slots, spent } = charge(rules, room(rules, first.bucket, lastUs).bucket, instantsUs.length)
-  return { bucket: { ...seen.bucket, slots, spent, aheadUs: lastUs }, instantsUs }
+  const { parts, spent } = charge(rules, room(rules, first.bucket, lastUs).bucket, instantsUs.length)
+  return { bucket: { ...seen.bucket, parts, spent, aheadUs: lastUs }, instantsUs }
 }
 
 function mayGrantAhead(rules: readonly Rule[], { debt, spent }: Bucket, units: number): boolean {
   // A quota's next period may begin before the last instant, and may have been used before a clock was set back.
   const used = (i: number) => Math.max(debt[i] ?? 0, spent[i]?.next ?? 0)
-  const lets = (rule: Rule, i: number) => drains(rule) || (countsUnits(rule) && rule.room - used(i) >= units)
+  const lets = (rule: Rule, i: number) => drains(rule) || (countsUnits(rule) && rule.capacity - used(i) >= units)
   return rules.some(({ kind }) => kind === 'rate') && rules.every(lets)
 }

@@ -100,7 +100,7 @@ describe('the time until units are free', () => {
 
   it('is exact near 2^53', () => {
     forAll(cases(2_000), vastRule, fc.integer({ min: 0, max: 1_000 }), (rule, laterUs) => {
-      const full = charge([rule], emptyBucket([rule], 0), rule.room)
+      const full = charge([rule], emptyBucket([rule], 0), rule.capacity)
       exact([rule], full, 0)
       const later = room([rule], full, laterUs)
       exact([rule], charge([rule], later.bucket, later.avail), laterUs)

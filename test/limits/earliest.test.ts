@@ -85,7 +85,7 @@ describe('the earliest time of many units', () => {
       // A step of each window, and the whole microseconds of each rate, come on top. What another rule delays may fall
       // into the next period of a quota.
       const slackUs =
-        Math.max(...state.rules.map(({ kind, slotUs, spanUs }) => (kind === 'quota' ? spanUs : slotUs))) + 1_000
+        Math.max(...state.rules.map(({ kind, partUs, spanUs }) => (kind === 'quota' ? spanUs : partUs))) + 1_000
       expect(realUs - nowUs).toBeLessThanOrEqual((boundUs - nowUs + slackUs) * state.rules.length)
     })
   })

@@ -168,7 +168,7 @@ describe.each([
   { rule: sliding(100, second), calls: 1_000, refused: [0, 0, undefined, 0, 900], bounds: [0, 0, 100, 0, 90] },
   { rule: level(100, minute, 1), calls: 1_000, refused: [0, 0, 10, 0, 0], bounds: [0, 0, 1, 0, 0] },
   { rule: level(91, minute, 10), calls: 900, refused: [0, 0, 1, 0, 0], bounds: [0, 0, 1, 0, 0] },
-])('$calls calls by $rule.rate, $rule.room at once', ({ rule, calls, refused, bounds }) => {
+])('$calls calls by $rule.rate, $rule.capacity at once', ({ rule, calls, refused, bounds }) => {
   const vendors = [...ways.map((way) => vendorOf(way, 100, minute)), vendorOf('bucket', 100, minute, 10)]
 
   it('are refused as often as the reference computes, and in one window no more than the bound', () => {

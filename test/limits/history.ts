@@ -224,8 +224,8 @@ export class Twin {
       const own = (known?.instantsUs ?? []).slice(1).map((atUs): Entry => ({ atUs, units: 1 }))
       const credit: Credit = (rules, atUs, back, since, to) => {
         // Windows and quotas count all of them at the last instant.
-        const { slots, spent } = settle(rules, atUs, -back, since, to, full)
-        return { ...settle(rules, known?.instantsUs?.[0] ?? atUs, -back, [...own, ...since], to, full), slots, spent }
+        const { parts, spent } = settle(rules, atUs, -back, since, to, full)
+        return { ...settle(rules, known?.instantsUs?.[0] ?? atUs, -back, [...own, ...since], to, full), parts, spent }
       }
       this.#write(one, giveBack(this.#limits[one.limit] ?? [], one.history, index, units, bucket, credit))
     }

@@ -57,7 +57,7 @@ export function checkBounds(one: Kept, rules: readonly Rule[], cut: 'first' | 'l
   const old = one.history.slice(0, one.old).flatMap(used).length
   for (const { rule, pace } of withPaces(rules)) {
     if (rule.kind === 'concurrency') continue
-    expect(worstPeriod(kept, rule, old)).toBeLessThanOrEqual(rule.room)
+    expect(worstPeriod(kept, rule, old)).toBeLessThanOrEqual(rule.capacity)
     // Also those that began under the definition before.
     if (rule.kind !== 'quota')
       expect(worst(kept, rule.windowUs, 'half-open', old)).toBeLessThanOrEqual(bound(rule, rule.windowUs, pace))

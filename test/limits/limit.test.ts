@@ -28,15 +28,15 @@ const anyRate = fc
 
 describe('a rate with the default burst', () => {
   it.each([
-    { rate: '100/min', room: 10, perMinute: 91 },
-    { rate: '1/s', room: 1, perMinute: 60 },
-    { rate: '9/s', room: 1, perMinute: 540 },
-    { rate: '10/s', room: 1, perMinute: 600 },
-    { rate: '50/s', room: 5, perMinute: 2_760 },
-  ] as const)('of $rate has room for $room, and $perMinute a minute less the margin', (one) => {
+    { rate: '100/min', capacity: 10, perMinute: 91 },
+    { rate: '1/s', capacity: 1, perMinute: 60 },
+    { rate: '9/s', capacity: 1, perMinute: 540 },
+    { rate: '10/s', capacity: 1, perMinute: 600 },
+    { rate: '50/s', capacity: 5, perMinute: 2_760 },
+  ] as const)('of $rate has room for $capacity, and $perMinute a minute less the margin', (one) => {
     const made = limit('a', { rate: one.rate, transit: 0 })
     const [rule] = made.rules
-    expect(rule).toMatchObject({ room: one.room })
+    expect(rule).toMatchObject({ capacity: one.capacity })
     const windowUs = rule?.windowUs ?? 0
     const perMinute = ((rule?.drain ?? 0) / (rule?.weight ?? 1)) * minute * ((windowUs + made.grantUs) / windowUs)
     expect(perMinute).toBeCloseTo(one.perMinute, 6)
@@ -211,8 +211,8 @@ describe('the check of a definition', () => {
         const made = define({ rate: `${units}/${unit}`, ...(burst === null ? {} : { burst }) })
         if (made === 'SLUICE_BAD_LIMIT') return
         for (const rule of (made as Limit).rules) {
-          expect([rule.drain, rule.weight, rule.room * rule.weight].every(Number.isSafeInteger)).toBe(true)
-          expect(Math.min(rule.drain, rule.weight, rule.room)).toBeGreaterThanOrEqual(1)
+          expect([rule.drain, rule.weight, rule.capacity * rule.weight].every(Number.isSafeInteger)).toBe(true)
+          expect(Math.min(rule.drain, rule.weight, rule.capacity)).toBeGreaterThanOrEqual(1)
         }
       },
     )

@@ -42,10 +42,10 @@ it('amounts are shown as people write them', () => {
 
 it('quotas, windows and rates may be money; what they cannot hold is refused with what to do', () => {
   const [quota] = limit('a', { quota: '50 USD/month', cost }).rules
-  expect(quota).toMatchObject({ kind: 'quota', rate: '50 USD/month', units: 50_000_000, room: 50_000_000 })
+  expect(quota).toMatchObject({ kind: 'quota', rate: '50 USD/month', units: 50_000_000, capacity: 50_000_000 })
   expect(limit('a', { window: '2.5 EUR/h', cost })).toMatchObject({ currency: 'EUR', rules: [{ units: 2_500_000 }] })
-  expect(limit('a', { rate: '1 USD/min', cost }).rules[0]).toMatchObject({ units: 1_000_000, room: 100_000 })
-  expect(limit('a', { quota: '1000000000 USD/month', cost }).rules[0]).toMatchObject({ room: 1e15 })
+  expect(limit('a', { rate: '1 USD/min', cost }).rules[0]).toMatchObject({ units: 1_000_000, capacity: 100_000 })
+  expect(limit('a', { quota: '1000000000 USD/month', cost }).rules[0]).toMatchObject({ capacity: 1e15 })
   const bad = (options: object) => () => limit('a', { cost, ...options } as never)
   expect(bad({ quota: '1000000001 USD/month' })).toThrow('holds at most 1,000,000,000 USD')
   expect(bad({ window: '2148 USD/day' })).toThrow('a window holds at most 2147.483647 USD; use a quota')

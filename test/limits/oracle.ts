@@ -23,22 +23,22 @@ export function level(units: number, windowUs: number, capacity: number): Rule {
     windowUs,
     drain,
     weight: windowUs / shared,
-    room: capacity,
-    slotUs: 0,
+    capacity,
+    partUs: 0,
     spanUs: Math.max(windowUs, Math.ceil((capacity * windowUs) / units)),
   }
 }
 
-/** A window rule in plain numbers: `units` in 60 parts of `slotUs`; no margin. */
-export function sliding(units: number, slotUs: number): Rule {
-  const rate = `${units}/${(60 * slotUs) / 1_000}ms`
-  const of = { units, windowUs: 60 * slotUs, room: units, slotUs, spanUs: 61 * slotUs }
+/** A window rule in plain numbers: `units` in 60 parts of `partUs`; no margin. */
+export function sliding(units: number, partUs: number): Rule {
+  const rate = `${units}/${(60 * partUs) / 1_000}ms`
+  const of = { units, windowUs: 60 * partUs, capacity: units, partUs, spanUs: 61 * partUs }
   return { kind: 'window', rate, drain: 1, weight: 1, ...of }
 }
 
 /** A concurrency rule. */
 export function places(units: number): Rule {
-  const of = { units, windowUs: 0, room: units, slotUs: 0, spanUs: 0 }
+  const of = { units, windowUs: 0, capacity: units, partUs: 0, spanUs: 0 }
   return { kind: 'concurrency', rate: `${units}`, drain: 0, weight: 1, ...of }
 }
 
@@ -75,12 +75,12 @@ export function worstPeriod(grants: readonly Grant[], { quota: of }: Rule, from 
 
 /** Most units that a rule may grant in a half-open span; concurrency does not limit that. `pace`: that of a rate. */
 export function bound(rule: Rule, spanUs: number, pace?: Rule): number {
-  if (pace !== undefined) return Math.max(bound(rule, spanUs), bound({ ...pace, room: 1 }, spanUs + pace.slotUs))
+  if (pace !== undefined) return Math.max(bound(rule, spanUs), bound({ ...pace, capacity: 1 }, spanUs + pace.partUs))
   if (rule.kind === 'concurrency') return Infinity
-  if (rule.kind === 'quota') return rule.room * (Math.ceil(spanUs / rule.windowUs) + 1)
-  if (rule.kind === 'window') return rule.room * Math.ceil(spanUs / rule.windowUs)
+  if (rule.kind === 'quota') return rule.capacity * (Math.ceil(spanUs / rule.windowUs) + 1)
+  if (rule.kind === 'window') return rule.capacity * Math.ceil(spanUs / rule.windowUs)
   const refill = (BigInt(spanUs) * BigInt(rule.drain) + BigInt(rule.weight) - 1n) / BigInt(rule.weight)
-  return rule.room + Number(refill) - 1
+  return rule.capacity + Number(refill) - 1
 }
 
 function gcd(a: number, b: number): number {

@@ -119,8 +119,8 @@ describe('a rate with a pace', () => {
       const [rate, pace] = rules as [Rule, Rule]
       const most = (us: number) =>
         Math.max(
-          rate.room + Math.ceil((us * rate.drain) / rate.weight) - 1,
-          Math.ceil(((us + pace.slotUs) * pace.drain) / pace.weight),
+          rate.capacity + Math.ceil((us * rate.drain) / rate.weight) - 1,
+          Math.ceil(((us + pace.partUs) * pace.drain) / pace.weight),
         )
       const wideUs = windowUs + marginUs
       const spans = [1, Math.ceil(wideUs / 10), windowUs, wideUs, Math.ceil(1.4 * wideUs), 3 * wideUs]

@@ -81,7 +81,7 @@ function live(
 describe('a quota', () => {
   it('never lets a vendor count more in a period, as long as its clock and the transit are within the margin', () => {
     forAll(cases(1_000), anyQuota, anyStart, anySteps, (rule, startUs, steps) => {
-      expect(worstPeriod(live(rule, startUs, steps), rule)).toBeLessThanOrEqual(rule.room)
+      expect(worstPeriod(live(rule, startUs, steps), rule)).toBeLessThanOrEqual(rule.capacity)
     })
   })
 
@@ -98,8 +98,8 @@ describe('a quota', () => {
 
   it('is granted in full in each period, from a margin after its beginning', () => {
     forAll(cases(200), anyQuota, anyStart, (rule, startUs) => {
-      const grants = greedy([rule], startUs, rule.room * 4)
-      expect(grants.map(([, units]) => units)).toEqual([rule.room, rule.room, rule.room, rule.room])
+      const grants = greedy([rule], startUs, rule.capacity * 4)
+      expect(grants.map(([, units]) => units)).toEqual([rule.capacity, rule.capacity, rule.capacity, rule.capacity])
     })
   })
 

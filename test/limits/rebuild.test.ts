@@ -46,7 +46,7 @@ describe('a changed definition', () => {
         const made = rebuild([before, after], entries(old), replay(before, old, old.at(-1)?.[0] ?? 0))
         const grants = [...old, ...live(after, then, () => {}, made)]
         for (const rule of after) {
-          if (rule.quota !== undefined) expect(worstPeriod(grants, rule, old.length)).toBeLessThanOrEqual(rule.room)
+          if (rule.quota !== undefined) expect(worstPeriod(grants, rule, old.length)).toBeLessThanOrEqual(rule.capacity)
           else
             expect(worst(grants, rule.windowUs, 'half-open', old.length)).toBeLessThanOrEqual(
               bound(rule, rule.windowUs),
@@ -92,8 +92,8 @@ describe('a changed definition', () => {
       const stay = rules.slice(own?.i, own?.pace === undefined ? 1 : 2).filter(({ kind }) => kind !== 'concurrency')
       const after = [...others.filter(({ rate, kind }) => kind !== 'concurrency' && rate !== stay[0]?.rate), ...stay]
       const made = rebuild([rules, after], [], bucket)
-      const known = ({ debt, slots, spent }: Bucket, at: number, { kind }: Rule) =>
-        kind === 'window' ? slots[at] : kind === 'quota' ? spent[at] : debt[at]
+      const known = ({ debt, parts, spent }: Bucket, at: number, { kind }: Rule) =>
+        kind === 'window' ? parts[at] : kind === 'quota' ? spent[at] : debt[at]
       for (const [i, rule] of stay.entries())
         expect(known(made, after.length - stay.length + i, rule)).toEqual(known(bucket, i, rule))
     })

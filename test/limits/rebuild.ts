@@ -32,24 +32,24 @@ function isKept(before: readonly Rule[], k: number, after: readonly Rule[], i: n
  * Returns what counts as if the quota had always been in force, from what was granted and not given back. What counts in
  * the period before is not looked up, because that may be months of grants: while it matters, that period is full.
  */
-function respent(quota: QuotaRule, room: number, granted: readonly Entry[], atUs: number): Spent {
+function respent(quota: QuotaRule, capacity: number, granted: readonly Entry[], atUs: number): Spent {
   const spent = beginQuota(quota, atUs)
   const counted = granted.reduce((sum, one) => spend(quota, sum, one.atUs, one.units), spent)
-  return { ...counted, previous: atUs < spent.startUs + quota.marginUs ? room : 0 }
+  return { ...counted, previous: atUs < spent.startUs + quota.marginUs ? capacity : 0 }
 }
 
-/** Returns a line that stays below the units that a rule grants in any span: `room + drain / weight * span`. */
-function leastAllowed({ kind, room, drain, weight, slotUs }: Rule): Pick<Rule, 'room' | 'drain' | 'weight'> {
+/** Returns a line that stays below the units that a rule grants in any span: `capacity + drain / weight * span`. */
+function leastAllowed({ kind, capacity, drain, weight, partUs }: Rule): Pick<Rule, 'capacity' | 'drain' | 'weight'> {
   switch (kind) {
     case 'rate':
-      return { room, drain, weight }
+      return { capacity, drain, weight }
     case 'pace':
-      return { room: 1 + (drain * slotUs) / weight, drain, weight }
+      return { capacity: 1 + (drain * partUs) / weight, drain, weight }
     case 'window':
-      return { room: 0, drain: room, weight: windowParts * slotUs }
+      return { capacity: 0, drain: capacity, weight: windowParts * partUs }
     case 'quota':
     case 'concurrency':
-      return { room, drain: 0, weight }
+      return { capacity, drain: 0, weight }
   }
 }
 
@@ -63,9 +63,9 @@ function leastAllowed({ kind, room, drain, weight, slotUs }: Rule): Pick<Rule, '
 function owedByRate(rule: Rule, before: readonly Rule[], granted: readonly Entry[], atUs: number): number {
   // Over more than its window a rate with a pace allows what the pace does, which is more.
   const lines = before.filter((old, i) => !isConcurrency(old) && !paceOf(before, i)).map(leastAllowed)
-  const { room: atOnce } = leastAllowed(rule)
+  const { capacity: atOnce } = leastAllowed(rule)
   const beyond = (us: number) => {
-    const allowed = lines.map(({ room: units, drain, weight }) => (units + (us * drain) / weight) * (1 - 1e-12))
+    const allowed = lines.map(({ capacity: units, drain, weight }) => (units + (us * drain) / weight) * (1 - 1e-12))
     return Math.floor((Math.min(...allowed) - atOnce - (us * rule.drain) / rule.weight) * rule.weight)
   }
   const last = beyond(lookbackUs(rule))
@@ -122,17 +122,17 @@ export function rebuild(
     if (kept[i] === undefined && drains(rule)) return owedByRate(rule, before, granted, atUs)
     return own ?? 0
   }
-  const spent = after.map(({ quota, room: units }, i) => {
+  const spent = after.map(({ quota, capacity: units }, i) => {
     if (quota === undefined) return unspent
     return bucket.spent[kept[i] ?? -1] ?? respent(quota, units, granted, atUs)
   })
   const none = Array<number>(windowParts + 1).fill(0)
-  const slots = after.map((rule, i) => (isWindow(rule) && bucket.slots[kept[i] ?? -1]) || (rules[i]?.slots[0] ?? none))
+  const parts = after.map((rule, i) => (isWindow(rule) && bucket.parts[kept[i] ?? -1]) || (rules[i]?.parts[0] ?? none))
   return {
     atUs,
     spent: after.some(({ quota }) => quota) ? spent : [],
     debt: after.map(owes),
-    slots: after.some(isWindow) ? slots : [],
+    parts: after.some(isWindow) ? parts : [],
     holdUs,
     probeUs,
     aheadUs,

@@ -26,7 +26,7 @@ const relatives: Rule[][] = [
   [bucket],
   [bucket, pace],
   [bucket, { ...pace, drain: pace.drain + 1 }],
-  [bucket, { ...pace, slotUs: pace.slotUs + 1 }],
+  [bucket, { ...pace, partUs: pace.partUs + 1 }],
   [sliding(9, second / 10)],
   [sliding(9, second / 5)],
   [sliding(8, second / 5)],

@@ -16,8 +16,8 @@ const other = task('other', { input, run: () => undefined })
 /** Gives a bucket this number of rows within the last hour, as of grants of one unit, each twentieth of them refunded. */
 async function fill(db: pg.Client, key: string, rows: number): Promise<void> {
   await db.query(
-    `insert into sluice.ledger (bucket, n, at, debt, slots, version, units, hold, claim)
-     select l.bucket, l.n - $2 - 1 + i, l.at - 1800000000 + i::bigint * 8000, l.debt, l.slots, l.version, case when i % 20 = 0 then -1 else 1 end, 0,
+    `insert into sluice.ledger (bucket, n, at, debt, parts, version, units, hold, claim)
+     select l.bucket, l.n - $2 - 1 + i, l.at - 1800000000 + i::bigint * 8000, l.debt, l.parts, l.version, case when i % 20 = 0 then -1 else 1 end, 0,
             md5((case when i % 20 = 0 then i - 5 else i end)::text)::uuid
      from (select * from sluice.ledger where bucket = $1 order by at desc, n desc limit 1) l, generate_series(1, $2::integer) i`,
     [hash64(`bytes:${key}`), rows],

@@ -18,7 +18,7 @@ describe('the share of a limit', () => {
   it('leaves the rest of every rule to others, exactly', () => {
     const made = limit('crm', { rate: '1000/min', window: '100/h', quota: '11/day', concurrency: 4, shares })
     const left = withPaces(made.rules).map(({ rule }) => unreserved(rule, { mille: 300 }))
-    expect(left.map(({ kind, room }) => [kind, room])).toEqual([
+    expect(left.map(({ kind, capacity }) => [kind, capacity])).toEqual([
       ['rate', 70],
       ['window', 70],
       ['quota', 8],
@@ -37,9 +37,9 @@ describe('the share of a limit', () => {
         const part = (left.drain * rule.weight * 1_000) / (rule.drain * left.weight * (1_000 - mille))
         expect(part).toBeLessThanOrEqual(1 + 1e-9)
         // In a window others lose less than one unit of their part of the drain.
-        expect((1 - part) * (units - rule.room + 1) * (1 - mille / 1_000)).toBeLessThanOrEqual(1 + 1e-9)
-        expect(Number.isSafeInteger(left.room * left.weight)).toBe(true)
-        expect(left.spanUs).toBeGreaterThanOrEqual((left.room * left.weight) / left.drain)
+        expect((1 - part) * (units - rule.capacity + 1) * (1 - mille / 1_000)).toBeLessThanOrEqual(1 + 1e-9)
+        expect(Number.isSafeInteger(left.capacity * left.weight)).toBe(true)
+        expect(left.spanUs).toBeGreaterThanOrEqual((left.capacity * left.weight) / left.drain)
       }),
       {
         numRuns: cases(2_000),
@@ -55,7 +55,7 @@ describe('the share of a limit', () => {
     const [rule] = limit('crm', { rate: '35/min', burst: 20 }).rules
     if (rule === undefined) throw new Error('no rule')
     const left = unreserved(rule, { mille: 333 })
-    expect(left.room).toBe(14)
+    expect(left.capacity).toBe(14)
     expect(left.drain * rule.weight * 1_000).toBe(rule.drain * left.weight * 667)
   })
 

@@ -12,13 +12,13 @@ describe.each(mainEngines)('the seeds of limits in Redis, on $name', (engine) =>
     const mixed = quietTask('mixed', [limit('mixed', { rate: '10/h', burst: 10, window: '20/h' })])
     await at.sluice.sendMany(mixed, [{}, {}, {}])
     expect(await claimAll(at.db, at.worker, ['mixed'], 3)).toHaveLength(3)
-    const [seed, ...others] = await storeOn(at.db).run<{ take: string; debt: number[]; slots: number[][] }>(
+    const [seed, ...others] = await storeOn(at.db).run<{ take: string; debt: number[]; parts: number[][] }>(
       'limits/ledger/read_redis_seeds',
       [null],
     )
     expect(others).toEqual([])
     expect(seed?.take).toBe('mixed')
-    expect(seed?.slots.map((parts) => parts.reduce((sum, units) => sum + units, 0))).toEqual([0, 3])
+    expect(seed?.parts.map((parts) => parts.reduce((sum, units) => sum + units, 0))).toEqual([0, 3])
     expect(seed?.debt[0]).toBeGreaterThan(0)
   })
 

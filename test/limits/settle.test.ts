@@ -13,7 +13,7 @@ describe('settlement', () => {
     expect(room(tpm, tokens, 0, false, 1_200)).toMatchObject({ avail: 0, nextUs: 61 * second })
     const at5 = room(tpm, tokens, 5 * second).bucket
     const settled = settle(tpm, 0, 17_500 - 30_000, [], at5)
-    expect(settled.slots[0]?.[5]).toBe(17_500)
+    expect(settled.parts[0]?.[5]).toBe(17_500)
     expect(Math.floor(room(tpm, settled, 5 * second).avail / 1_200)).toBe(10)
     expect(room(rpm, requests, 5 * second).avail).toBe(40)
   })

@@ -43,7 +43,7 @@ export function refund(
       // A pace may have made room since, which the grants alone do not show.
       return isConcurrency(rule) ? own : Math.max(own - units * rule.weight, Math.min(own, debt[i] ?? 0))
     }),
-    slots: counted(rules, bucket, grantedUs, -units),
+    parts: counted(rules, bucket, grantedUs, -units),
     spent: spentAfter(rules, bucket, grantedUs, -units),
   }
 }
@@ -51,8 +51,8 @@ export function refund(
 /**
  * Returns the bucket after a grant of `grantedUs` turned out to have used `more` units than it was granted (negative:
  * fewer). Fewer is a refund, in full only if the vendor itself refunds (`isFull`). More is a debt, which may exceed what
- * the bucket holds: nothing is granted until it has drained. A window counts it in the step of the grant, or, if that step
- * is over, in its oldest step, so that it is not dropped before it has counted.
+ * the bucket holds: nothing is granted until it has drained. A window counts it in the part of the grant, or, if that part
+ * is over, in its oldest part, so that it is not dropped before it has counted.
  */
 export function settle(
   rules: readonly Rule[],
@@ -63,12 +63,12 @@ export function settle(
   isFull = false,
 ): Bucket {
   if (more <= 0 && !isFull) return refund(rules, grantedUs, -more, since, bucket)
-  const oldest = (rule: Rule) => (Math.floor(bucket.atUs / rule.slotUs) - windowParts) * rule.slotUs
+  const oldest = (rule: Rule) => (Math.floor(bucket.atUs / rule.partUs) - windowParts) * rule.partUs
   const owed = (rule: Rule, debt: number) => (isConcurrency(rule) ? debt : Math.max(0, debt + more * rule.weight))
   return {
     ...bucket,
     debt: rules.map((rule, i) => owed(rule, bucket.debt[i] ?? 0)),
-    slots: bucket.slots.map((_, i) => {
+    parts: bucket.parts.map((_, i) => {
       const rule = rules[i] as Rule
       const whenUs = more > 0 && isWindow(rule) ? Math.max(grantedUs, oldest(rule)) : grantedUs
       return counted(rules, bucket, whenUs, more)[i] ?? []

@@ -20,8 +20,8 @@ create function sluice.test_find(p_buckets bigint[], p_names text[]) returns voi
 
 create function sluice.test_rows(p_buckets bigint[]) returns table (ord integer, line text) language plpgsql as $$
 begin
-  return query select r.ord, format('at %s debt %s slots %s quota %s hold %s avail %s units %s places %s next %s', r.now_at, r.debt,
-    r.slots, r.quota, case when r.hold > r.now_at then r.hold else 0 end, r.avail, r.units, r.places, r.next)
+  return query select r.ord, format('at %s debt %s parts %s quota %s hold %s avail %s units %s places %s next %s', r.now_at, r.debt,
+    r.parts, r.quota, case when r.hold > r.now_at then r.hold else 0 end, r.avail, r.units, r.places, r.next)
   from unnest(${fn}.bucket_room(p_buckets, sluice.now_us(), false, array(
     select (array[${needs.join(',')}])[1 + b.key::integer]::bigint from unnest(p_buckets) with ordinality u (id, o)
     left join sluice.bucket b on b.id = u.id order by o))) r;

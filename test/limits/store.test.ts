@@ -87,13 +87,13 @@ describe.each([
   it('with a changed window, which counts the grants in its oldest part, and nothing before it', async () => {
     const [before, rate] = [limit('a', { window: '30/h' }).rules, limit('b', { rate: '30/h' }).rules]
     const after = limit('a', { window: '9/min' }).rules
-    const slotUs = after[0]?.slotUs ?? 0
-    const startUs = Math.ceil((Date.UTC(2026, 1, 3) * 1_000) / slotUs) * slotUs
+    const partUs = after[0]?.partUs ?? 0
+    const startUs = Math.ceil((Date.UTC(2026, 1, 3) * 1_000) / partUs) * partUs
     const take = (units: number): Act => ({ kind: 'take', buckets: [0], units, again: false })
     for (const parts of [59, 60, 61]) {
-      for (const us of [0, 1, slotUs - 1]) {
+      for (const us of [0, 1, partUs - 1]) {
         const passed = (end: number): Act => ({ kind: 'pass', us: end })
-        const acts = [passed(us), take(3), passed(parts * slotUs - us), take(1)]
+        const acts = [passed(us), take(3), passed(parts * partUs - us), take(1)]
         const changed: Act[] = [{ kind: 'redefine', limit: 0, rules: [...after] }, take(1), take(5), take(1)]
         const limits = [before, rate, rate].map((rules) => [...rules])
         const history = { limits, full: [false, false, false], startUs, acts: [...acts, ...changed] }

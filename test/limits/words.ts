@@ -4,7 +4,7 @@ import type { Rule } from '../../src/limits/rule.ts'
 
 /** As text, with the fields in one order, because the store compares JSON by meaning. */
 export function inFull(rules: readonly Rule[]): string {
-  const fields = ['kind', 'rate', 'units', 'windowUs', 'drain', 'weight', 'room', 'slotUs', 'spanUs']
+  const fields = ['kind', 'rate', 'units', 'windowUs', 'drain', 'weight', 'capacity', 'partUs', 'spanUs']
   return JSON.stringify(rules, [...fields, 'classic', 'quota', 'unit', 'zone', 'anchorUs', 'marginUs'])
 }
 
@@ -16,11 +16,12 @@ function inBraces(list: readonly (number | readonly number[])[]): string {
 
 /** The columns of a definition in the store. */
 export function columnsOf(rules: readonly Rule[]): object {
-  const column = (field: 'kind' | 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => rule[field])
-  const [drain, weight, room] = [column('drain'), column('weight'), column('room')]
+  const column = (field: 'kind' | 'drain' | 'weight' | 'capacity' | 'partUs' | 'spanUs') =>
+    rules.map((rule) => rule[field])
+  const [drain, weight, capacity] = [column('drain'), column('weight'), column('capacity')]
   const margin = rules.some(({ quota }) => quota) ? rules.map(({ quota }) => quota?.marginUs ?? 0) : null
-  const [kind, slot, span] = [column('kind'), column('slotUs'), column('spanUs')]
-  return { kind, drain, weight, room, slot, span, margin, grant_us: 100_000 }
+  const [kind, part_us, span] = [column('kind'), column('partUs'), column('spanUs')]
+  return { kind, drain, weight, capacity, part_us, span, margin, grant_us: 100_000 }
 }
 
 /** A bucket, and what is free in it. */
@@ -29,7 +30,7 @@ export function rowOf(room: Room): string {
   const spent = bucket.spent.map((it) => [it.beforeUs, it.startUs, it.endUs, it.previous, it.current, it.next])
   // A hold that is over has no effect any more, and a bucket that was retired has none.
   const holdUs = bucket.holdUs > bucket.atUs ? bucket.holdUs : 0
-  const [debt, slots, periods] = [inBraces(bucket.debt), inBraces(bucket.slots), inBraces(spent)]
-  const used = `at ${bucket.atUs} debt ${debt} slots ${slots} quota ${periods} hold ${holdUs}`
+  const [debt, parts, periods] = [inBraces(bucket.debt), inBraces(bucket.parts), inBraces(spent)]
+  const used = `at ${bucket.atUs} debt ${debt} parts ${parts} quota ${periods} hold ${holdUs}`
   return `${used} avail ${avail} units ${units} places ${places} next ${nextUs}`
 }

@@ -65,8 +65,8 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     expect(await take(20, 'a')).toBe(10)
     const claim = randomUUID()
     await query(
-      `insert into sluice.ledger (bucket, n, at, debt, slots, version, units, hold, claim)
-       select bucket, n + 1, at + 5000000, debt, slots, version, 1, hold, $1 from sluice.ledger order by n desc limit 1`,
+      `insert into sluice.ledger (bucket, n, at, debt, parts, version, units, hold, claim)
+       select bucket, n + 1, at + 5000000, debt, parts, version, 1, hold, $1 from sluice.ledger order by n desc limit 1`,
       [claim],
     )
     await at(20 * second)

@@ -195,9 +195,9 @@ function excess(rule: Rule, uses: readonly Use[]): object | undefined {
     let sum = 0
     for (const to of inOrder.slice(i)) {
       const us = to.atUs - from.atUs
-      if (rule.kind === 'window' && us >= rule.slotUs * 60) break
+      if (rule.kind === 'window' && us >= rule.partUs * 60) break
       sum += to.units
-      const most = rule.kind === 'window' ? rule.room : rule.room + (rule.drain * us) / rule.weight
+      const most = rule.kind === 'window' ? rule.capacity : rule.capacity + (rule.drain * us) / rule.weight
       if (sum > most) return { rule, fromUs: from.atUs - startUs, us, sum, most }
     }
   }
@@ -207,7 +207,7 @@ function excess(rule: Rule, uses: readonly Use[]): object | undefined {
     for (const begins of [-margin, margin].map((us) => Math.floor((atUs + us) / minuteUs) * minuteUs)) {
       const inside = inOrder.filter((one) => one.atUs >= begins - margin && one.atUs < begins + minuteUs + margin)
       const sum = inside.reduce((all, { units }) => all + units, 0)
-      if (sum > rule.room) return { rule, begins, sum }
+      if (sum > rule.capacity) return { rule, begins, sum }
     }
   return undefined
 }
@@ -365,9 +365,9 @@ describe.each<LimitOptions>([
       await pass(Math.max(own.waitUs + late, 1))
     }
     // A window forgets usage only when its part is over.
-    const least = one.rules.map(({ kind, room, drain, weight, slotUs }) => {
-      const perSecond = kind === 'window' ? (room * 1e6) / (61 * slotUs) : (1e6 * drain) / weight
-      return Math.floor(perSecond * seconds) - room
+    const least = one.rules.map(({ kind, capacity, drain, weight, partUs }) => {
+      const perSecond = kind === 'window' ? (capacity * 1e6) / (61 * partUs) : (1e6 * drain) / weight
+      return Math.floor(perSecond * seconds) - capacity
     })
     expect(used).toBeGreaterThanOrEqual(Math.min(...least))
   })

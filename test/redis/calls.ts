@@ -12,7 +12,7 @@ export function bucket(name: string, options: LimitOptions, version = 1): RedisB
 /** The seed of a bucket that was never used, with these fields changed. */
 export function seedOf(one: RedisBucket, more: Partial<Seed> = {}): Seed {
   const none = one.rules.map(() => [])
-  return { bucket: one, holdUs: 0, debt: one.rules.map(() => 0), slots: none, spent: none, ...more }
+  return { bucket: one, holdUs: 0, debt: one.rules.map(() => 0), parts: none, spent: none, ...more }
 }
 
 /** The results of a call that was decided. */

@@ -142,8 +142,8 @@ describe('an epoch', () => {
       },
     }
     const by = new RedisLimiter(watched)
-    const slots = [[3]]
-    const seeds = Array.from({ length: 4_100 }, (_, i) => seedOf(bucket(`many${i}`, { window: '5/min' }), { slots }))
+    const parts = [[3]]
+    const seeds = Array.from({ length: 4_100 }, (_, i) => seedOf(bucket(`many${i}`, { window: '5/min' }), { parts }))
     const epoch = randomUUID()
     expect(await by.begin({ owner: 'sluice', epoch, instead, closeUs: 0, seeds })).toMatchObject({ isDecided: true })
     expect(portions).toBe(3)

@@ -31,7 +31,7 @@ const reserve = async (one: RedisBucket, want: number, epoch?: string, id: strin
   const named = epoch === undefined ? {} : { epoch }
   return decided(await limiter.reserve({ id, buckets: [one], items, aheadUs: 0, ...named }))[0] as Granted
 }
-const used = (one: RedisBucket, ...newest: number[]): Seed => seedOf(one, { slots: one.rules.map(() => newest) })
+const used = (one: RedisBucket, ...newest: number[]): Seed => seedOf(one, { parts: one.rules.map(() => newest) })
 
 describe('a window in an epoch that two databases share', () => {
   const minute = own('minute', { window: '10/min', transit: 0 })

@@ -10,17 +10,17 @@ local function text(list)
 end
 
 local function line(bucket, now, need)
-  local debt, slots, spent, windows, quotas = {}, {}, {}, false, false
+  local debt, parts, spent, windows, quotas = {}, {}, {}, false, false
   for i, rule in ipairs(bucket.rules) do
     debt[i] = owed(bucket, i)
     windows, quotas = windows or rule.slot > 0, quotas or rule.periods ~= nil
-    slots[i], spent[i] = {}, { 0, 0, 0, 0, 0, 0 }
-    for k = 1, PARTS + 1 do slots[i][k] = rule.slot > 0 and bucket.slots[i][k] or 0 end
+    parts[i], spent[i] = {}, { 0, 0, 0, 0, 0, 0 }
+    for k = 1, PARTS + 1 do parts[i][k] = rule.slot > 0 and bucket.parts[i][k] or 0 end
     for k = 1, rule.periods and 6 or 0 do spent[i][k] = bucket.spent[i][k] end
   end
   local units, places = free(bucket, false)
-  return string.format('at %.0f debt %s slots %s quota %s hold %.0f avail %.0f units %.0f places %.0f next %.0f', bucket.at,
-    text(debt), windows and text(slots) or '', quotas and text(spent) or '', bucket.hold > bucket.at and bucket.hold or 0,
+  return string.format('at %.0f debt %s parts %s quota %s hold %.0f avail %.0f units %.0f places %.0f next %.0f', bucket.at,
+    text(debt), windows and text(parts) or '', quotas and text(spent) or '', bucket.hold > bucket.at and bucket.hold or 0,
     math.min(units, places), units, places, next_at(bucket, now, false, need))
 end
 
@@ -35,7 +35,7 @@ for i, bucket in ipairs(buckets) do
   bucket.keep = 0
   if bucket.stored and now > (matters_until(bucket) or NEVER) then
     local fresh = blank(bucket.rules, bucket.at)
-    for _, field in ipairs({ 'hold', 'debt', 'slots', 'spent' }) do bucket[field] = fresh[field] end
+    for _, field in ipairs({ 'hold', 'debt', 'parts', 'spent' }) do bucket[field] = fresh[field] end
     redis.call('INCR', 'test:expired')
   end
   advance(bucket, now)

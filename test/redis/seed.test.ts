@@ -75,12 +75,12 @@ const wider = (rules: readonly Rule[], us: number): Rule[] =>
   )
 
 /** A bucket's state as a seed. */
-function seedFrom(one: RedisBucket, { holdUs, debt, slots, spent }: Bucket, atUs: number): Seed {
+function seedFrom(one: RedisBucket, { holdUs, debt, parts, spent }: Bucket, atUs: number): Seed {
   return {
     bucket: one,
     holdUs: Math.max(0, holdUs - atUs),
     debt,
-    slots: one.rules.map(({ slotUs }, i) => (slotUs > 0 ? (slots[i] ?? []) : [])),
+    parts: one.rules.map(({ partUs }, i) => (partUs > 0 ? (parts[i] ?? []) : [])),
     spent: one.rules.map(({ quota }, i) => {
       const was = spent[i]
       if (quota === undefined || was === undefined) return []
@@ -116,14 +116,14 @@ class Truth {
   #bucket: Bucket
 
   constructor(rules: readonly Rule[]) {
-    this.#windows = rules.filter(({ slotUs }) => slotUs > 0)
-    this.#others = rules.filter(({ slotUs }) => slotUs === 0)
+    this.#windows = rules.filter(({ partUs }) => partUs > 0)
+    this.#others = rules.filter(({ partUs }) => partUs === 0)
     this.#bucket = emptyBucket(this.#others, startUs - 60_000_000)
   }
 
   free(nowUs: number): number {
     const since = (fromUs: number) => this.#log.reduce((sum, { atUs, units }) => sum + (atUs > fromUs ? units : 0), 0)
-    const free = this.#windows.map(({ room: most, slotUs }) => most - since(nowUs - windowParts * slotUs))
+    const free = this.#windows.map(({ capacity: most, partUs }) => most - since(nowUs - windowParts * partUs))
     return Math.max(0, Math.min(room(this.#others, this.#bucket, nowUs).units, ...free))
   }
 
@@ -154,8 +154,8 @@ it('seeded units are granted no earlier than without the loss, and no later than
       expect(told.granted).toBeLessThanOrEqual(Math.min(want, free))
       if (passed < delayUs) expect(told.granted).toBe(0)
       else if (i === 0) {
-        const slotUs = Math.max(...one.rules.map((rule) => rule.slotUs))
-        const earlier = room(there, state, Math.max(atUs, atUs + passed - delayUs - 2 * slotUs))
+        const partUs = Math.max(...one.rules.map((rule) => rule.partUs))
+        const earlier = room(there, state, Math.max(atUs, atUs + passed - delayUs - 2 * partUs))
         expect(told.granted).toBeGreaterThanOrEqual(Math.min(want, earlier.units))
         if (told.granted === Math.min(want, free)) exact++
       }
@@ -177,8 +177,8 @@ describe('a seed', () => {
     const epoch = randomUUID()
     await begin({ epoch })
     expect(await reserve(minute, 3, { id: 'g' })).toMatchObject({ granted: 3 })
-    const slots = [Array.from({ length: 61 }, (_, i) => (i === 30 ? 1 : 0))]
-    await begin({ instead: epoch, seeds: [seedOf(minute, { slots })] })
+    const parts = [Array.from({ length: 61 }, (_, i) => (i === 30 ? 1 : 0))]
+    await begin({ instead: epoch, seeds: [seedOf(minute, { parts })] })
     expect(await settle(minute, { grant: 'g', more: -3 })).toBe(0)
     expect(await reserve(minute, 9)).toMatchObject({ granted: 4 })
   })
@@ -213,7 +213,7 @@ describe('a seed', () => {
     const epoch = randomUUID()
     const [level, spread] = [bucket('level', { rate: '60/min', burst: 5 }), bucket('spread', { window: '5/min' })]
     const [weight = 0, drain = 0] = [level.rules[0]?.weight, level.rules[0]?.drain]
-    await begin({ epoch, seeds: [seedOf(level, { debt: [5 * weight] }), seedOf(spread, { slots: [[3, 0, 2]] })] })
+    await begin({ epoch, seeds: [seedOf(level, { debt: [5 * weight] }), seedOf(spread, { parts: [[3, 0, 2]] })] })
     expect(await reserve(level)).toMatchObject({ granted: 0 })
     expect(await settle(level, { grant: epoch, more: -2 })).toBe(-2)
     expect(await reserve(level, 9)).toMatchObject({ granted: 2 })

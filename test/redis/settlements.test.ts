@@ -70,8 +70,8 @@ async function setting() {
     /** Begins another epoch, by a ledger in which this number of the bucket's units were granted. */
     async succeed(units: number): Promise<string> {
       const next = newId()
-      const slots = [[units, ...Array.from({ length: 60 }, () => 0)]]
-      const seeds = [seedOf(one, { slots })]
+      const parts = [[units, ...Array.from({ length: 60 }, () => 0)]]
+      const seeds = [seedOf(one, { parts })]
       const beginning = { epoch: next, owner: 'test', instead: String(state.epoch), closeUs: 0, seeds }
       expect(await limiter.begin(beginning)).toMatchObject({ isDecided: true })
       state.epoch = next

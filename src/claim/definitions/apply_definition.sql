@@ -30,10 +30,10 @@ begin
   if not v_def.spec ? 'measured' then
     delete from sluice.limit_source where name = p_name and source = 'measured';
   end if;
-  insert into sluice.limit_def (name, version, spec, kind, drain, weight, room, slot, span, margin, periods,
+  insert into sluice.limit_def (name, version, spec, kind, drain, weight, capacity, part_us, span, margin, periods,
     grant_us, created_at, source, by, reason, label, members, lend_us, own)
   values (p_name, coalesce((select max(l.version) from sluice.limit_def l where l.name = p_name), 0) + 1, v_def.spec,
-    v_def.kind, v_def.drain, v_def.weight, v_def.room, v_def.slot, v_def.span, v_def.margin,
+    v_def.kind, v_def.drain, v_def.weight, v_def.capacity, v_def.part_us, v_def.span, v_def.margin,
     engine.calendar_periods(v_def, (extract(epoch from v_at) * 1000000)::bigint), v_def.grant_us, v_at,
     v_def.source, p_by, p_reason, v_def.spec ->> 'label',
     (select array_agg(m order by o) from jsonb_array_elements_text(v_def.spec -> 'pool') with ordinality m (m, o)),

@@ -11,13 +11,14 @@ export function numbersOnly({ rules, grantUs, transitUs, classic, numbers }: Num
 
 /** Returns the arrays that the store computes with, one element for each rule. */
 export function columnsOf({ rules, grantUs }: Numbers, lendUs?: number): object {
-  const column = (field: 'kind' | 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => rule[field])
+  const column = (field: 'kind' | 'drain' | 'weight' | 'capacity' | 'partUs' | 'spanUs') =>
+    rules.map((rule) => rule[field])
   return {
     kind: column('kind'),
     drain: column('drain'),
     weight: column('weight'),
-    room: column('room'),
-    slot: column('slotUs'),
+    capacity: column('capacity'),
+    part_us: column('partUs'),
     span: column('spanUs'),
     margin: rules.some(({ kind }) => kind === 'quota') ? rules.map(({ quota }) => quota?.marginUs ?? 0) : null,
     grant_us: grantUs,

@@ -24,7 +24,7 @@ begin
       -- Until this row is written, engine.bucket_room returns the state under the older definition.
       perform engine.append_ledger(array[jsonb_populate_record(
         null::engine.room, to_jsonb(v_row) || jsonb_build_object('ord', 1, 'now_at', v_row.at,
-        'kind', v_def.kind, 'weight', v_def.weight, 'slot', v_def.slot, 'margin', v_def.margin))]);
+        'kind', v_def.kind, 'weight', v_def.weight, 'part_us', v_def.part_us, 'margin', v_def.margin))]);
     exception when data_exception or integrity_constraint_violation or assert_failure then
       perform engine.park_bucket(row(v_bucket, sqlstate, sqlerrm)::engine.fault);
       return true;

@@ -14,7 +14,7 @@ begin
       select sluice.hash64(t) as id, 1 as places
       from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)
       join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.due_at is null and j.claim = c.id
-      cross join lateral (select distinct t from unnest(coalesce(j.holds, j.buckets)) t) t
+      cross join lateral (select distinct t from unnest(coalesce(j.charged_buckets, j.buckets)) t) t
       where split_part(t, ':', 1) = p_name
       union all
       select l.bucket, 1 from sluice.lease l join sluice.bucket b on b.id = l.bucket where b.name = p_name

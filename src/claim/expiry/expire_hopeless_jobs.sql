@@ -11,13 +11,13 @@ declare
   v_costs text[];       -- and what it takes of the lane's buckets; null: one unit each
   v_buckets bigint[]; v_needs bigint[];  -- each bucket with the units of a first job
   v_room bigint[];      -- when the bucket has room for them at the earliest
-  v_holds bigint[];     -- the units, but no more than the bucket ever has free: other jobs cost too much
+  v_capped bigint[];    -- the units, but no more than the bucket ever has free: other jobs cost too much
   v_back bigint[];      -- as v_room, if every grant in use is given back
   v_at bigint; v_of bigint;
 begin
-  select array_agg(l), array_agg((extract(epoch from j.expires_at) * 1000000)::bigint + e.ahead_us), array_agg(j.costs)
-    into v_lanes, v_first, v_costs
-  from (select ahead_us from sluice.epoch limit 1) e
+  select array_agg(l), array_agg((extract(epoch from j.expires_at) * 1000000)::bigint + e.clock_lead_us),
+         array_agg(j.costs) into v_lanes, v_first, v_costs
+  from (select clock_lead_us from sluice.epoch limit 1) e
   cross join (select distinct on (lane) lane, expires_at, array_to_string(costs, ',') as costs from (
     select lane, expires_at, costs from sluice.job
     where expires_at is not null and due_at is null and claim is null order by expires_at limit 2000) x
@@ -30,7 +30,7 @@ begin
     cross join unnest(v_lanes[k].buckets, string_to_array(v_costs[k], ',')::bigint[]) b (bucket, cost)
     where b.bucket is not null) n;
   select array_agg(case when r.version is null then v_now else r.next end order by r.ord),
-         array_agg(least(v_needs[r.ord], r.most) order by r.ord) into v_room, v_holds
+         array_agg(least(v_needs[r.ord], r.most) order by r.ord) into v_room, v_capped
   from unnest(engine.bucket_room(v_buckets, v_now, true, v_needs)) r;
   if (select min(f) from unnest(v_first) f) > (select max(r) from unnest(v_room) r) then return 0; end if;
   -- Room and grants are read by one statement: otherwise units that are given back in between would be in neither.
@@ -38,7 +38,7 @@ begin
   v_back := array(select case when r.version is null or r.probe > 0 and r.hold <= v_now + 60000000 then v_now
       else r.next end
     from unnest(engine.bucket_room(v_buckets, v_now, true, array(
-    select b.need - g.units from unnest(v_buckets, v_holds) with ordinality b (id, need, o)
+    select b.need - g.units from unnest(v_buckets, v_capped) with ordinality b (id, need, o)
     join (select i.id, engine.count_refundable_units(i.id, h.since, v_now) as units
           from (select distinct id from unnest(v_buckets) u (id)) i
           left join (select sluice.hash64(t.name) as bucket, min(c.at) as since

@@ -12,10 +12,11 @@ declare
 begin
   if not pg_try_advisory_xact_lock(1397511523, -9) then return 0; end if;
   v_ids := array(select id from sluice.job
-                 where expires_at <= v_now and claim is null and (due_at = 'infinity' and held is null) is not true
+                 where expires_at <= v_now and claim is null
+                   and (due_at = 'infinity' and delay_reason is null) is not true
                  order by expires_at limit v_most for update skip locked)
     -- Others may have passed what a claim found expired: it ends even if the clock was set back since.
-    || array(select id from sluice.job where due_at = 'infinity' and held = 'expired'
+    || array(select id from sluice.job where due_at = 'infinity' and delay_reason = 'expired'
              limit v_most for update skip locked);
   with gone as (delete from sluice.job j where j.id = any (v_ids) returning j.*)
   select array_agg(g::sluice.job) into v_jobs from gone g;

@@ -10,14 +10,14 @@ declare
   v_count integer := 0;
 begin
   for v_job in
-    select * from sluice.job where due_at = 'infinity' and held = 'too-dear' limit 500 for update skip locked
+    select * from sluice.job where due_at = 'infinity' and delay_reason = 'too-dear' limit 500 for update skip locked
   loop
     v_count := v_count + 1;
     select u.cost, substring(u.bucket from '^[^:*@]+') as name, d.most into v_over
     from unnest(v_job.buckets, v_job.costs) with ordinality u (bucket, cost, o)
     cross join lateral engine.newest_capacity(u.bucket) d (most) where u.cost > d.most order by u.o limit 1;
     if not found then
-      update sluice.job set due_at = v_due, held = 'older-code' where id = v_job.id;
+      update sluice.job set due_at = v_due, delay_reason = 'older-code' where id = v_job.id;
       continue;
     end if;
     delete from sluice.job where id = v_job.id;

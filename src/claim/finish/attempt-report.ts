@@ -45,7 +45,7 @@ export function encodeReport(job: ClaimedJob, outcome: Ended, executor: Executor
   const { units, settled, notes } = report
   if (outcome.kind === 'done' && job.attempt === 1 && !units && !settled && notes === undefined) return undefined
   const { worker, host, version } = report.by ?? executor ?? { worker: undefined, host: '', version: '' }
-  const buckets = job.holds ?? job.buckets ?? []
+  const buckets = job.chargedBuckets ?? job.buckets ?? []
   const by = job.blocker === null ? -1 : buckets.findIndex((bucket) => hashed(bucket) === job.blocker)
   const record = {
     ms: Math.round(tookMs),
@@ -53,7 +53,7 @@ export function encodeReport(job: ClaimedJob, outcome: Ended, executor: Executor
     host: brief(host),
     v: brief(version),
     ...(by >= 0 && { by }),
-    ...(job.holds !== null && { of: job.holds }),
+    ...(job.chargedBuckets !== null && { of: job.chargedBuckets }),
     ...(units !== undefined && { units }),
     ...(settled !== undefined && { settled }),
   }

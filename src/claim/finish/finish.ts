@@ -23,7 +23,7 @@ export type Outcome =
   | ({ kind: 'failed'; reason: 'exhausted' | 'refused' | 'doubtful' | 'crashed'; error: string } & RunFacts)
   | ({ kind: 'retry'; error: string; delayMs: number } & RunFacts)
   /** The vendor refused it, which is no failure. */
-  | ({ kind: 'throttled'; error: string; delayMs: number; held: 'throttled' } & RunFacts)
+  | ({ kind: 'throttled'; error: string; delayMs: number; delayReason: 'throttled' } & RunFacts)
   /**
    * No call was made: the attempt does not count. `unused`: its grant is refunded; `return`: its grant was refunded
    * before.
@@ -32,7 +32,7 @@ export type Outcome =
   /** Unused, too. */
   | Denial
   /** The handler delayed the job: the attempt does not count. */
-  | ({ kind: 'return'; delayMs: number; held: string } & RunFacts)
+  | ({ kind: 'return'; delayMs: number; delayReason: string } & RunFacts)
   /** Unused, too: the job waits elsewhere, or later, because its task's limits have changed, or because of a rule. */
   | { kind: 'readmit'; place: Readmission }
   /** Unused, too: a rule discards the job. */
@@ -340,7 +340,9 @@ export class Finisher {
       listed(batch, ({ job }) => position.get(job.claim)),
       listed(batch, ({ outcome }) => outcome.kind),
       listed(batch, ({ beganUs }) => beganUs),
-      column((outcome) => ('reason' in outcome ? outcome.reason : 'held' in outcome ? outcome.held : undefined)),
+      column((outcome) =>
+        'reason' in outcome ? outcome.reason : 'delayReason' in outcome ? outcome.delayReason : undefined,
+      ),
       column((outcome) => (outcome.kind === 'done' ? (outcome.result ?? undefined) : undefined)),
       column((outcome) => ('error' in outcome ? outcome.error : undefined)),
       column((outcome) => ('delayMs' in outcome ? Math.round(outcome.delayMs * 1_000) : undefined)),
@@ -353,7 +355,7 @@ export class Finisher {
 const resultLength = ({ outcome }: Ending) => (outcome.kind === 'done' ? (outcome.result?.length ?? 0) : 0)
 
 function chargedBuckets({ job }: Ending): string[] {
-  return job.holds ?? job.buckets ?? []
+  return job.chargedBuckets ?? job.buckets ?? []
 }
 
 /**

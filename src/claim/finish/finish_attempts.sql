@@ -81,7 +81,7 @@ begin
       failed = j.failed + (i.outcome = 'retry')::integer, lane = j.lane | (i.outcome = 'retry')::integer,
       throttled = j.throttled + (i.outcome = 'throttled')::integer, error = coalesce(i.error::jsonb, j.error),
       crashes = j.crashes + (i.outcome = 'interrupt' and i.reason is not null)::integer,
-      held = case when i.outcome in ('return', 'unused', 'throttled') then i.reason end,
+      delay_reason = case when i.outcome in ('return', 'unused', 'throttled') then i.reason end,
       attempts = engine.append_attempt(j, i.outcome, i.began_us, i.report, i.error, i.delay_us),
       notes = case when i.report is null then j.notes else i.report::json -> 1 end
     from item i where j.id = i.id and j.claim = i.claim

@@ -34,7 +34,7 @@ begin
         -- A rule that holds the job again and again is recorded once.
         when j.ruled -> -1 ->> 'rule' = p -> 'ruled' -> 0 ->> 'rule' then (j.ruled - -1) || (p -> 'ruled')
         else coalesce(j.ruled, '[]') || (p -> 'ruled') end,
-      held = p ->> 'held'
+      delay_reason = p ->> 'delayReason'
     from place where j.id = place.id and j.claim = place.claim
     returning j.id
   )

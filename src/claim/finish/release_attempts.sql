@@ -19,7 +19,7 @@ declare
   v_now bigint;
 begin
   with mine as (
-    select j.claim, coalesce(j.holds, j.buckets) as buckets, j.costs, u.unused, u.kept from sluice.job j
+    select j.claim, coalesce(j.charged_buckets, j.buckets) as buckets, j.costs, u.unused, u.kept from sluice.job j
     join unnest(p_ids, p_claims, p_unused, p_kept) u (id, claim, unused, kept) on j.id = u.id and j.claim = u.claim
     order by j.seq for update of j
   ), held as (

@@ -28,7 +28,7 @@ begin
   v_done := case when v_job.settled[1] = p_claim::text then v_job.settled else array[p_claim::text] end;
   -- A limit with a share has two buckets.
   v_buckets := array(select sluice.hash64(t)
-    from unnest(coalesce(v_job.holds, v_job.buckets)) t where substring(t from '^[^:@*/]*') = p_name);
+    from unnest(coalesce(v_job.charged_buckets, v_job.buckets)) t where substring(t from '^[^:@*/]*') = p_name);
   if p_name = any (v_done[2:]) or v_buckets = '{}' then return; end if;
   update sluice.job j set settled = v_done || p_name where j.id = p_job;
   perform engine.lock_buckets_and_pools(v_buckets);

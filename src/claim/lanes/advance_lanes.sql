@@ -22,7 +22,7 @@ begin
            m.seen > 0 and m.seen = m.taken as whole,
            not m.more and m.seen = m.taken as over,
            greatest(m.rank, l.rank) as next_rank, nullif(p_blocked[l.ordinality], 0) as blocked,
-           coalesce(m.turn, m.taken, 0) * p_steps[l.ordinality] as step
+           coalesce(m.turn_units, m.taken, 0) * p_steps[l.ordinality] as step
     from unnest(p_lane) with ordinality l
     left join lateral (
       select (x.m).* from (select p_moves[array_position(v_ids, l.id)] as m offset 0) x) m on true

@@ -22,6 +22,6 @@ begin
   from unnest(p_lane) l join unnest(p_moves) m on m.lane = l.id where m.taken = 0;
   return array(
     select (m.lane, case when m.taken = 0 then 0 else m.seen + 1 end, m.taken, m.last, m.more and m.taken > 0,
-            m.rank, m.turn)::engine.move
+            m.rank, m.turn_units)::engine.move
     from unnest(p_moves) m);
 end $$;

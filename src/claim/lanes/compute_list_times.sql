@@ -39,7 +39,7 @@ begin
       from unnest(v_ids) with ordinality u (id, o) order by u.o);
   end if;
   return array(
-    select (w.class, w.id, w.place,
+    select (w.class, w.id, w.row_id,
             case when r.next < v_soon[w.ordinality] then v_soon[w.ordinality]
                  when w.need > r.most then p_now
                  else least(r.next - w.lead, case when w.need > 1 then p_now + 600000000 end) end,

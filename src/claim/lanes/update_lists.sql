@@ -35,7 +35,7 @@ begin
     continue when v_list.id <> 0;
     if v_list.front is null then
       update sluice.list l set v = l.v + 1, floor = greatest(l.floor, v_list.far), due = null
-      where l.ctid = v_list.place;
+      where l.ctid = v_list.row_id;
     else
       perform engine.update_ready_list(v_list.class, p_now, v_list.front);
     end if;
@@ -62,12 +62,12 @@ begin
     end if;
   end if;
   v_lists := engine.compute_list_times(p_now, v_lists);
-  delete from sluice.list l using unnest(v_lists) w where l.ctid = w.place and w.front is null;
+  delete from sluice.list l using unnest(v_lists) w where l.ctid = w.row_id and w.front is null;
   update sluice.list l set v = l.v + 1, floor = w.front, due = w.due, period = w.period, slack = w.slack, lead = w.lead
-  from unnest(v_lists) w where l.ctid = w.place and w.front is not null;
+  from unnest(v_lists) w where l.ctid = w.row_id and w.front is not null;
   insert into sluice.list (class, id, v, floor, due, period, slack, lead)
   select w.class, w.id, p_now, w.front, w.due, w.period, w.slack, w.lead
-  from unnest(v_lists) w where w.place is null and w.front is not null;
+  from unnest(v_lists) w where w.row_id is null and w.front is not null;
   if exists (select 1 from sluice.limit_def d where d.lend_us is not null) then
     -- Lanes that were found in a list were denied until now, also those that leave it and must wait for their turn.
     perform engine.record_denied_shares(array_agg(l.list), array_agg(b), p_now)

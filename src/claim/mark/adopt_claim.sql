@@ -7,8 +7,8 @@ create or replace function engine.adopt_claim(p_claim uuid, out jobs text, out i
 language plpgsql stable set enable_seqscan = off set jit = off as $$
 begin
   select '[[' || string_agg(engine.encode_job(j, engine.least_life(array(
-             select sluice.hash64(t) from unnest(coalesce(j.holds, j.buckets)) t)), false, null), '],[' order by h.o)
-           || ']]',
+             select sluice.hash64(t) from unnest(coalesce(j.charged_buckets, j.buckets)) t)), false, null),
+           '],[' order by h.o) || ']]',
          array_agg(h.at order by h.o) filter (where c.instants is not null)
   into jobs, instants
   from sluice.claim c cross join unnest(c.lanes, c.seqs, c.instants) with ordinality h (lane, seq, at, o)

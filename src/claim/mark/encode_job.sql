@@ -14,7 +14,7 @@ returns text
 language sql stable as $$
   select case
     when p_same and p_job.failed = 0 and p_job.throttled = 0 and p_job.crashes = 0 and not p_job.ambiguous
-      and p_job.raw is null and p_job.ruled is null and p_job.costs is null and p_job.holds is null then
+      and p_job.raw is null and p_job.ruled is null and p_job.costs is null and p_job.charged_buckets is null then
       p_job.seq || ',"' || p_job.id || '",' || p_job.attempt || ','
       || floor(date_part('epoch', p_job.created_at) * 1000)::bigint
     -- One call with many arguments instead of 40 operators: each claim prepares every operator anew.
@@ -23,5 +23,6 @@ language sql stable as $$
       p_job.queue, p_job.failed, p_job.throttled, p_job.crashes, p_job.ambiguous, p_job.priority, p_job.buckets,
       case when p_job.raw then '2' when p_job.ruled is null then '1'
            when p_job.ruled @? '$[*].keys' then p_job.ruled else '0' end,
-      p_job.costs, p_life, p_job.holds, case when p_list in (0, 1) is false then p_list::text end)::text, '[]') end
+      p_job.costs, p_life, p_job.charged_buckets,
+      case when p_list in (0, 1) is false then p_list::text end)::text, '[]') end
 $$;

@@ -6,5 +6,5 @@ begin
   select distinct sluice.hash64(t.name) from (
     select distinct u.name from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)
     join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.due_at is null and j.claim = c.id
-    cross join unnest(coalesce(j.holds, j.buckets)) u (name)) t;
+    cross join unnest(coalesce(j.charged_buckets, j.buckets)) u (name)) t;
 end $$;

@@ -12,8 +12,8 @@
 -- p_rooms: as `engine.read_claim_room` returns them
 -- p_of, p_seqs: lane and seq of each selected job of lanes with costs; jobs that became visible later are left out
 -- p_over: as `engine.divide_room` returns it. These three are null when no lane has costs.
--- p_labels, p_members: as `engine.resolve_buckets` returns them; with labels, `engine.choose_held_buckets` decides what
--- each job holds
+-- p_labels, p_members: as `engine.resolve_buckets` returns them; with labels, `engine.choose_charged_buckets` decides
+-- which buckets each job charges
 -- p_ahead: as `engine.grant_lanes_ahead` returns it
 create or replace function engine.mark_jobs(
   p_claim uuid, p_worker bigint, p_now bigint, p_at timestamptz, p_lane sluice.lane[], p_take integer[],
@@ -25,12 +25,12 @@ language plpgsql as $$
 declare
   v_ids bigint[] := array(select l.id from unnest(p_lane) with ordinality l order by l.ordinality);
   v_done engine.marked; v_lanes bigint[]; v_seqs bigint[]; v_late uuid[];
-  v_picked bigint[]; v_holds text[]; v_units bigint[]; v_places bigint[]; v_wanted int;
+  v_picked bigint[]; v_charged text[]; v_units bigint[]; v_places bigint[]; v_wanted int;
   v_buckets bigint[] := p_buckets; v_rooms engine.room[] := p_rooms; v_instants constant bigint[] := p_ahead.instants;
 begin
   if p_labels is not null then
-    select p.seqs, p.holds, p.buckets, p.rooms into v_picked, v_holds, v_buckets, v_rooms
-    from engine.choose_held_buckets(p_labels, p_members, p_lane, p_take, p_of, p_seqs, p_rooms) p; end if;
+    select p.seqs, p.charged_buckets, p.buckets, p.rooms into v_picked, v_charged, v_buckets, v_rooms
+    from engine.choose_charged_buckets(p_labels, p_members, p_lane, p_take, p_of, p_seqs, p_rooms) p; end if;
   with wanted as (
     select l.id as lane, l.list, l.bound, p_take[l.ordinality] as take, l.costed, l.buckets,
       (select min((p_rooms[array_position(p_buckets, b)]).life) from unnest(l.buckets) b) as life
@@ -56,27 +56,27 @@ begin
   ), taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1,
       dispatched_at = p_at + make_interval(secs => coalesce(v_instants[s.nth] - p_now, 0) / 1e6),
-      holds = string_to_array(v_holds[array_position(v_picked, s.seq)], E'\x1f')
+      charged_buckets = string_to_array(v_charged[array_position(v_picked, s.seq)], E'\x1f')
     from ready s where j.ctid = s.tid and j.claim is null and j.lane = s.lane
-    returning s.o, j.lane, j.seq, j.costs, j.costs[cardinality(j.costs)] as turn, j.holds, s.buckets,
+    returning s.o, j.lane, j.seq, j.costs, j.costs[cardinality(j.costs)] as units, j.charged_buckets, s.buckets,
       engine.encode_job(j, s.life, s.is_same, s.list) as head, engine.encode_job_payload(j) as payload
   ), charge as (
     select array_agg(c.units order by c.b) as units, array_agg(c.places order by c.b) as places from (
       select u.b, sum(u.n * u.cost) as units, sum(u.n) as places from (
-        select array_position(v_buckets, coalesce(sluice.hash64(holds[o]), id)) as b, n, coalesce(costs[o], 1) as cost
-        from (select buckets, holds, costs, count(*) as n from taken group by 1, 2, 3) t,
+        select array_position(v_buckets, coalesce(sluice.hash64(charged[o]), id)) as b, n, coalesce(costs[o], 1) as cost
+        from (select buckets, charged_buckets as charged, costs, count(*) as n from taken group by 1, 2, 3) t,
              unnest(buckets) with ordinality h (id, o)
         union all select b, 0, 0 from generate_subscripts(v_buckets, 1) b) u group by 1) c
   )
   select count(*), array_agg(t.lane), array_agg(t.seq),
          '[[' || string_agg(t.head || case when t.size <= 65536 then ',' || t.payload else '' end, '],[') || ']]',
-         (select array_agg((lane, m.seen, coalesce(k.taken, 0), m.last, m.more, m.rank, k.turn)::engine.move)
+         (select array_agg((lane, m.seen, coalesce(k.n, 0), m.last, m.more, m.rank, k.units)::engine.move)
           from (select lane, count(*) filter (where not beyond and not late)::integer as seen,
               max(seq) filter (where not beyond and not late) as last,
               case when min(take) is null then p_over[array_position(v_ids, lane)] = 0 else bool_or(beyond) end as more,
               engine.lane_rank(coalesce(max(created_at) filter (where beyond), max(created_at)),
                 p_lane[array_position(v_ids, lane)].priority) as rank from numbered group by lane) m
-          left join (select lane, count(*)::integer as taken, sum(turn) as turn from taken group by 1) k using (lane)),
+          left join (select lane, count(*)::integer as n, sum(units) as units from taken group by 1) k using (lane)),
          (select array_agg(id) from numbered where late), (select count(*) from numbered where not beyond and not late),
          (select units from charge), (select places from charge)
   into v_done.granted, v_lanes, v_seqs, v_done.jobs, v_done.moves, v_late, v_wanted, v_units, v_places

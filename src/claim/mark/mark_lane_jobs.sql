@@ -38,7 +38,7 @@ begin
   -- does. With CASE the planner cannot use the index of lanes, by which it might compare each waiting job with each
   -- place. The first job carries what all have in common.
   with taken as (
-    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, holds = null, dispatched_at = case
+    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, charged_buckets = null, dispatched_at = case
       when v_instants is null then p_at
       else p_at + make_interval(secs => (v_instants[array_position(v_seqs, j.seq)] - p_now) / 1e6) end
     where j.ctid = any (v_tids[:v_seen])

@@ -1,6 +1,6 @@
 -- Parks a waiting job, and returns its name. It becomes due at infinity, so that no claim finds it among waiting jobs.
--- `held` stays null, because a value there means that a claim has set the job aside (`engine.set_aside_jobs`). Call
--- under the locks of the job and of its class.
+-- `delay_reason` stays null, because a value there means that a claim has set the job aside (`engine.set_aside_jobs`).
+-- Call under the locks of the job and of its class.
 -- p_lane: its lane
 -- p_fault: its seq, and the error that its data caused
 create or replace function engine.park_job(p_lane bigint, p_fault engine.fault) returns text language plpgsql as $$
@@ -8,7 +8,7 @@ declare
   v_id uuid;
   v_now timestamptz := sluice.now();
 begin
-  update sluice.job j set due_at = 'infinity', held = null
+  update sluice.job j set due_at = 'infinity', delay_reason = null
     where j.lane = p_lane and j.seq = p_fault.id and j.claim is null and j.due_at is null
   returning j.id into v_id;
   insert into sluice.parked (kind, job, name, error, code, at)

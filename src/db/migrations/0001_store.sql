@@ -15,7 +15,7 @@ create function sluice.hash64(name text) returns bigint language plpgsql immutab
   $$ begin return ('x' || encode(substr(sha256(convert_to(name, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint; end $$;
 
 -- Unfinished jobs only. The state is derived (claim/state_of_job.sql): due_at to come = scheduled; claim set =
--- running; else waiting. Due at infinity: waiting, and parked; with `held`, set aside for the next round
+-- running; else waiting. Due at infinity: waiting, and parked; with `delay_reason`, set aside for the next round
 -- (claim/mark/set_aside_jobs.sql). Claims change only columns without an index, so that the updates stay HOT within the
 -- page's spare room.
 create table sluice.job (
@@ -41,9 +41,9 @@ create table sluice.job (
   -- are 1.
   costs integer[],
   -- The buckets that were charged for the running attempt, one for each of buckets; null: the same. buckets has
-  -- `ip@host` if the key is the worker's label host, and `sender*` if any member of a pool will do; holds has the
-  -- actual buckets.
-  holds text[],
+  -- `ip@host` if the key is the worker's label host, and `sender*` if any member of a pool will do;
+  -- charged_buckets has the actual buckets.
+  charged_buckets text[],
   -- The settlements of the running attempt: its claim, then the names of limits.
   settled text[],
   tags text[],
@@ -59,7 +59,7 @@ create table sluice.job (
   once boolean,
   on_failed text,
   ruled jsonb,
-  held text,
+  delay_reason text,
   raw boolean,
   -- Its attempts so far, but for one that succeeds at once: the first and the last 20 (store/append_attempt.sql).
   attempts json[],

@@ -2,7 +2,7 @@
 
 -- Definitions of limits; the highest version is in force. Each array has one element per rule (limits/limit.ts): its
 -- kind (rate, window, quota, concurrency), one microsecond drains drain[i], one unit weighs weight[i], the bucket holds
--- room[i] units, the steps of a window last slot[i] microseconds, and grants matter for span[i] microseconds.
+-- capacity[i] units, the parts of a window last part_us[i] microseconds, and grants matter for span[i] microseconds.
 create table sluice.limit_def (
   name text not null,
   version integer not null,
@@ -10,8 +10,8 @@ create table sluice.limit_def (
   kind text[] not null,
   drain bigint[] not null,
   weight bigint[] not null,
-  room bigint[] not null,
-  slot bigint[] not null,
+  capacity bigint[] not null,
+  part_us bigint[] not null,
   span bigint[] not null,
   grant_us bigint not null,
   created_at timestamptz not null,
@@ -104,14 +104,14 @@ create table sluice.bucket (
 );
 
 -- The ledger is the state: the newest row of a bucket (by at, then n) has what the bucket has used, and what the row
--- granted. slots: for limits with windows, a row per rule: units granted in each of its steps, the newest first.
+-- granted. parts: for limits with windows, a row per rule: units granted in each of its parts, the newest first.
 -- Appended under the bucket's advisory lock; no row is ever updated, so an old snapshot elsewhere costs nothing.
 create table sluice.ledger (
   bucket bigint not null,
   n bigint not null,
   at bigint not null,
   debt bigint[] not null,
-  slots integer[],
+  parts integer[],
   -- For limits with quotas a row per rule, zeros if it is no quota: the start of the previous period, the start and end
   -- of the period that contains the row's time (microseconds), and the units that count in the previous, in this, and
   -- already in the next period.
@@ -246,7 +246,7 @@ create table sluice.epoch (
   -- never.
   closed_us bigint,
   -- How far the limiter's clock is ahead of the store's, and the latest time that it is known to have shown.
-  ahead_us bigint not null default 0,
+  clock_lead_us bigint not null default 0,
   seen_us bigint not null default 0,
   -- The last step of the store's clock: its size, and the clock's time after it.
   stepped_us bigint,
@@ -258,13 +258,13 @@ insert into sluice.epoch default values;
 
 -- Steps of the store's clock: they show which clock was used for a calendar at which time
 -- (limits/clock/clock_lead_at.sql). One row for each step that was compensated: from this time of the limiter's clock
--- on, that clock is ahead of the store's by ahead_us, and no longer by before_us. Kept for as long as the ledger has
--- older rows.
+-- on, that clock is ahead of the store's by clock_lead_us, and no longer by before_us. Kept for as long as the ledger
+-- has older rows.
 create table sluice.step (
   n bigint generated always as identity primary key,
   at bigint not null,
   before_us bigint not null,
-  ahead_us bigint not null
+  clock_lead_us bigint not null
 );
 
 -- State of the limits that are shared in Redis (docs/redis.md). One row once a process was given a Redis.

@@ -3,7 +3,7 @@
 -- was true just before that step.
 create or replace function engine.clock_lead_at(p_at bigint) returns bigint language plpgsql stable as $$
 begin
-  return coalesce((select s.ahead_us from sluice.step s where s.at <= p_at order by s.n desc limit 1),
+  return coalesce((select s.clock_lead_us from sluice.step s where s.at <= p_at order by s.n desc limit 1),
                   (select s.before_us from sluice.step s order by s.n limit 1),
-                    (select e.ahead_us from sluice.epoch e limit 1));
+                    (select e.clock_lead_us from sluice.epoch e limit 1));
 end $$;

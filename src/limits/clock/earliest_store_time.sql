@@ -10,5 +10,5 @@ declare
   v_since bigint := v_now - p_ms * 1000;
 begin
   return to_timestamp((v_now - greatest(engine.clock_lead_at(v_since),
-    (select max(s.ahead_us) from sluice.step s where s.at > v_since))) / 1e6);
+    (select max(s.clock_lead_us) from sluice.step s where s.at > v_since))) / 1e6);
 end $$;

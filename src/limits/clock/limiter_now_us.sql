@@ -3,5 +3,5 @@
 -- p_cap: the latest time that this clock can show, by the caller's monotonic clock; null: unknown.
 create or replace function engine.limiter_now_us(p_cap bigint default null) returns bigint language plpgsql as $$
 begin
-  return (select engine.limiter_time(e.ahead_us, e.watched, p_cap) from sluice.epoch e);
+  return (select engine.limiter_time(e.clock_lead_us, e.watched, p_cap) from sluice.epoch e);
 end $$;

@@ -7,5 +7,5 @@ declare
   v_at bigint := engine.limiter_now_us(p_cap) - p_ms * 1000;
 begin
   return to_timestamp(least(v_at - engine.clock_lead_at(v_at),
-    (select min(s.at - s.ahead_us) from sluice.step s where s.at > v_at)) / 1e6);
+    (select min(s.at - s.clock_lead_us) from sluice.step s where s.at > v_at)) / 1e6);
 end $$;

@@ -17,8 +17,8 @@ begin
   for i in 1 .. cardinality(v_add.kind) loop
     v_rule := p_other.spec -> 'rules' -> (i - 1);
     v_at := case when v_add.kind[i] = 'concurrency' then array_position(v_def.kind, 'concurrency') end;
-    if v_at is not null and v_def.room[v_at] > v_add.room[i] then
-      v_def.room[v_at] := v_add.room[i];
+    if v_at is not null and v_def.capacity[v_at] > v_add.capacity[i] then
+      v_def.capacity[v_at] := v_add.capacity[i];
       v_rules := jsonb_set(v_rules, array[(v_at - 1)::text], v_rule);
     end if;
     -- A pace belongs to the rule before it.
@@ -31,8 +31,8 @@ begin
                       || coalesce(v_add.margin[i], 0);
     end if;
     v_def.kind := v_def.kind || v_add.kind[i]; v_def.drain := v_def.drain || v_add.drain[i];
-    v_def.weight := v_def.weight || v_add.weight[i]; v_def.room := v_def.room || v_add.room[i];
-    v_def.slot := v_def.slot || v_add.slot[i]; v_def.span := v_def.span || v_add.span[i];
+    v_def.weight := v_def.weight || v_add.weight[i]; v_def.capacity := v_def.capacity || v_add.capacity[i];
+    v_def.part_us := v_def.part_us || v_add.part_us[i]; v_def.span := v_def.span || v_add.span[i];
   end loop;
   v_def.grant_us := least(p_def.grant_us, v_add.grant_us);
   v_def.spec := p_def.spec || jsonb_build_object(

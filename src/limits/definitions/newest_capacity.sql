@@ -4,7 +4,7 @@
 create or replace function engine.newest_capacity(p_bucket text) returns bigint language plpgsql stable as $$
 begin
   return (
-    select (select min(r.room) from unnest(d.room, d.kind) with ordinality r (room, kind, o)
+    select (select min(r.capacity) from unnest(d.capacity, d.kind) with ordinality r (capacity, kind, o)
             where r.kind <> 'concurrency' and r.o <= coalesce(d.own, r.o))
     from sluice.limit_def d where d.name = substring(p_bucket from '^[^:*@]+') order by d.version desc limit 1);
 end $$;

@@ -12,7 +12,7 @@ declare
   v_units bigint[];
   v_new sluice.ledger := p_row;
 begin
-  v_new.version := p_def.version; v_new.debt := null; v_new.slots := null; v_new.quota := null;
+  v_new.version := p_def.version; v_new.debt := null; v_new.parts := null; v_new.quota := null;
   if not exists (
     select 1 from sluice.limit_def d
     where d.name = p_def.name and d.version >= p_row.version and 'concurrency' <> all (d.kind)) then
@@ -30,17 +30,17 @@ begin
     end if;
   end loop;
   if 'window' = any (p_def.kind) then
-    v_new.slots := engine.advance_windows(null, p_def.kind, p_def.slot, p_row.at, p_row.at);
-    for i in 1 .. cardinality(p_def.slot) loop
+    v_new.parts := engine.advance_windows(null, p_def.kind, p_def.part_us, p_row.at, p_row.at);
+    for i in 1 .. cardinality(p_def.part_us) loop
       continue when p_def.kind[i] <> 'window';
       for k in 1 .. case when v_kept[i] is not null then 61 else 0 end loop
-        v_new.slots[i][k] := p_row.slots[v_kept[i]][k]; end loop;
+        v_new.parts[i][k] := p_row.parts[v_kept[i]][k]; end loop;
       continue when v_kept[i] is not null;
       select array_agg(s.part), array_agg(s.units) into v_parts, v_units from (
-        select p_row.at / p_def.slot[i] - g.at / p_def.slot[i] as part, sum(g.units) as units
+        select p_row.at / p_def.part_us[i] - g.at / p_def.part_us[i] as part, sum(g.units) as units
         from engine.kept_grants(p_row.bucket, p_row.at - p_def.span[i]) g group by 1) s;
       for k in 1 .. coalesce(cardinality(v_parts), 0) loop
-        if v_parts[k] <= 60 then v_new.slots[i][v_parts[k]::integer + 1] := least(v_units[k], 2147483647); end if;
+        if v_parts[k] <= 60 then v_new.parts[i][v_parts[k]::integer + 1] := least(v_units[k], 2147483647); end if;
       end loop;
     end loop;
   end if;

@@ -12,8 +12,9 @@ language plpgsql stable as $$
 declare
   v_quota bigint[] := array_fill(0::bigint, array[cardinality(p_def.kind), 6]);
   v_periods bigint[] := engine.calendar_periods(p_def, p_wall);
-  v_ahead bigint := (select e.ahead_us from sluice.epoch e limit 1);
-  v_least bigint := (select least(min(s.before_us), min(s.ahead_us)) from sluice.step s);  -- null: no step is known
+  v_clock_lead bigint := (select e.clock_lead_us from sluice.epoch e limit 1);
+  -- Null: no step is known.
+  v_least bigint := (select least(min(s.before_us), min(s.clock_lead_us)) from sluice.step s);
   v_margin bigint;
   v_starts bigint;
   v_ends bigint;
@@ -28,13 +29,13 @@ begin
     v_margin := p_def.margin[i]; v_starts := v_periods[i][3]; v_ends := v_periods[i][4];
     v_next := case when v_least is not null then v_periods[i][5] end;
     v_quota[i][1] := v_periods[i][2]; v_quota[i][2] := v_starts; v_quota[i][3] := v_ends;
-    v_quota[i][4] := case when p_wall < v_starts + v_margin then p_def.room[i] else 0 end;
+    v_quota[i][4] := case when p_wall < v_starts + v_margin then p_def.capacity[i] else 0 end;
     select coalesce(sum(g.units) filter (where g.wall < v_ends + v_margin), 0),
            coalesce(sum(g.units) filter (where g.wall >= v_ends - v_margin
              and (g.wall < v_next + v_margin) is not false), 0)
     into v_current, v_after
-    from (select k.units, k.at - case when v_least is null then v_ahead else engine.clock_lead_at(k.at) end as wall
-          from engine.kept_grants(p_bucket, v_starts - v_margin - 1 + least(v_least, v_ahead)) k
+    from (select k.units, k.at - case when v_least is null then v_clock_lead else engine.clock_lead_at(k.at) end as wall
+          from engine.kept_grants(p_bucket, v_starts - v_margin - 1 + least(v_least, v_clock_lead)) k
           where not k.again) g
     where g.wall >= v_starts - v_margin;
     v_quota[i][5] := v_current; v_quota[i][6] := v_after;

@@ -34,9 +34,9 @@ begin
         else least(v_most, greatest(coalesce(p_least[i], 0),
           v_room.debt[i] + v_room.weight[i] * greatest(-v_times, least(v_times, v_units)))) end;
     end loop;
-    if v_room.slots is not null then
-      v_room.slots := engine.count_in_windows(
-        v_room.slots, v_room.kind, v_room.slot, v_room.now_at, coalesce(p_when, v_room.now_at), v_units); end if;
+    if v_room.parts is not null then
+      v_room.parts := engine.count_in_windows(
+        v_room.parts, v_room.kind, v_room.part_us, v_room.now_at, coalesce(p_when, v_room.now_at), v_units); end if;
     if v_room.quota is not null then
       v_room.quota := engine.count_in_quotas(v_room.quota, v_room.kind, v_room.margin,
         case when p_when is null then v_room.wall else p_when - engine.clock_lead_at(p_when) end,
@@ -45,8 +45,8 @@ begin
       v_room.hold := greatest(v_room.hold, v_room.now_at + v_room.probe); end if;
     v_rooms := v_rooms || v_room;
   end loop;
-  insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, earlier, hold, claim, cause, probe)
-  select r.bucket, r.n + 1, r.now_at, r.debt, r.slots, r.quota, r.version, coalesce(p_units[r.ord], 0),
+  insert into sluice.ledger (bucket, n, at, debt, parts, quota, version, units, earlier, hold, claim, cause, probe)
+  select r.bucket, r.n + 1, r.now_at, r.debt, r.parts, r.quota, r.version, coalesce(p_units[r.ord], 0),
          case when p_instants is not null then array(
            select r.now_at - i from unnest(p_instants, p_ords) with ordinality u (i, b, o)
            where b is null or b = r.ord order by o) end,

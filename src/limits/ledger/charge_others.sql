@@ -37,7 +37,7 @@ begin
     if units > 0 then
       v_when := case when v_room.quota is null
         then v_first + p_reset_us[i] - 60 * coalesce(
-          (select max(s) from unnest(v_room.slot, v_room.kind) u (s, k) where k = 'window'), 0) end;
+          (select max(s) from unnest(v_room.part_us, v_room.kind) u (s, k) where k = 'window'), 0) end;
       perform engine.append_ledger(array[v_room], null, array[units], null,
         least(v_room.now_at, v_when), null, 'others');
     end if;

@@ -26,14 +26,14 @@ begin
   if v_more < 1 or p_until is null then return greatest(0, v_more); end if;
   -- A rate with a pace can grant what the one or the other can.
   select min(g.can) into v_can from (
-    select max(case when u.kind not in ('rate', 'pace') then u.room - u.later
-      else floor((case u.kind when 'pace' then u.weight + u.drain * u.slot else u.room::numeric * u.weight end
+    select max(case when u.kind not in ('rate', 'pace') then u.capacity - u.later
+      else floor((case u.kind when 'pace' then u.weight + u.drain * u.part_us else u.capacity::numeric * u.weight end
                   - u.debt + u.drain::numeric * greatest(0, p_until - v_room.now_at)) / u.weight) end) as can
     from sluice.bucket b
     join sluice.limit_def d on d.name = b.name and d.version = v_room.version
     cross join unnest(engine.bucket_room(array[p_bucket], p_until)) t
-    cross join unnest(d.kind, d.room, d.weight, d.drain, d.slot, v_room.debt, t.debt) with ordinality
-      u (kind, room, weight, drain, slot, debt, later, i)
+    cross join unnest(d.kind, d.capacity, d.weight, d.drain, d.part_us, v_room.debt, t.debt) with ordinality
+      u (kind, capacity, weight, drain, part_us, debt, later, i)
     where b.id = p_bucket and u.kind <> 'concurrency' group by u.i - (u.kind = 'pace')::integer) g;
   return greatest(0, least(v_more, v_can - p_left));
 end $$;

@@ -10,7 +10,7 @@ returns bigint[] language plpgsql stable as $$
 declare
   v_quota bigint[] := coalesce(p_row.quota, array_fill(0::bigint, array[cardinality(p_def.kind), 6]));
   -- Up to this time, and a margin, periods may begin again: the latest that the store's clock showed before a step.
-  v_shown bigint := (select max(s.at - s.before_us) from sluice.step s where s.ahead_us > s.before_us);
+  v_shown bigint := (select max(s.at - s.before_us) from sluice.step s where s.clock_lead_us > s.before_us);
   v_ends bigint;  -- of the period in the row
   v_before bigint; v_starts bigint; v_margin bigint; k integer;
 begin

@@ -6,8 +6,8 @@ create or replace function engine.ease_debt(p_def sluice.limit_def, p_i integer,
 language plpgsql immutable as $$
 declare
   v_weight constant bigint := p_def.weight[p_i + 1];
-  v_free constant bigint := (v_weight + p_def.drain[p_i + 1] * p_def.slot[p_i + 1] - p_debt[p_i + 1]) / v_weight;
+  v_free constant bigint := (v_weight + p_def.drain[p_i + 1] * p_def.part_us[p_i + 1] - p_debt[p_i + 1]) / v_weight;
 begin
   if v_free < 1 then return p_debt[p_i]; end if;
-  return least(p_debt[p_i], (p_def.room[p_i] - v_free) * p_def.weight[p_i]);
+  return least(p_debt[p_i], (p_def.capacity[p_i] - v_free) * p_def.weight[p_i]);
 end $$;

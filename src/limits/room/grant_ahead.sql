@@ -24,7 +24,7 @@ begin
   if v_def.lend_us is not null then return; end if;
   for r in 1 .. cardinality(v_def.kind) loop
     -- A quota's next period may begin before the last instant, and may have been used before a clock was set back.
-    if v_def.kind[r] not in ('rate', 'pace') and v_def.room[r] - greatest(v_debt[r],
+    if v_def.kind[r] not in ('rate', 'pace') and v_def.capacity[r] - greatest(v_debt[r],
       case v_def.kind[r] when 'quota' then p_room.quota[r][6] end) < p_units then return; end if;
   end loop;
   room := p_room; instants := '{}';
@@ -32,7 +32,7 @@ begin
   for u in 1 .. p_units loop
     v_next := v_at;
     for r in 1 .. cardinality(v_def.kind) loop
-      continue when v_def.kind[r] <> 'rate' or v_debt[r] <= (v_def.room[r] - 1) * v_def.weight[r];
+      continue when v_def.kind[r] <> 'rate' or v_debt[r] <= (v_def.capacity[r] - 1) * v_def.weight[r];
       v_next := greatest(v_next, engine.rule_free_at(v_def, r, v_debt, null, null, 1, v_at, 0, false));
     end loop;
     exit when v_next > p_now + v_most;
@@ -48,8 +48,8 @@ begin
     v_at := v_next; instants := instants || v_at;
   end loop;
   room.now_at := v_at; room.wall := room.wall + v_at - p_room.now_at;
-  if room.slots is not null then room.slots :=
-    engine.advance_windows(room.slots, v_def.kind, v_def.slot, p_room.now_at, v_at); end if;
+  if room.parts is not null then room.parts :=
+    engine.advance_windows(room.parts, v_def.kind, v_def.part_us, p_room.now_at, v_at); end if;
   for r in 1 .. cardinality(v_def.kind) loop
     continue when v_def.kind[r] not in ('rate', 'pace');
     v_debt[r] := v_debt[r] - v_def.weight[r] * cardinality(instants);

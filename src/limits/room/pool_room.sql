@@ -15,7 +15,7 @@ create or replace function engine.pool_room(p_def sluice.limit_def, p_ord intege
 returns engine.room language plpgsql stable as $$
 declare
   v_members bigint[] := array(select sluice.hash64(p_def.name || ':' || m) from unnest(p_def.members) m);
-  v_free constant bigint := (select min(u) from unnest(p_def.room) u);  -- of a member that was never used
+  v_free constant bigint := (select min(u) from unnest(p_def.capacity) u);  -- of a member that was never used
   v_rooms engine.room[];
   v_room engine.room;
 begin

@@ -42,11 +42,11 @@ returns engine.room[]
 language plpgsql stable as $$
 declare
   v_rooms engine.room[] := '{}'; v_in record; v_def sluice.limit_def; v_at bigint; v_wall bigint; v_most bigint;
-  v_old boolean := false; v_stale boolean; v_hold bigint; v_debt bigint[]; v_slots integer[]; v_quota bigint[];
+  v_old boolean := false; v_stale boolean; v_hold bigint; v_debt bigint[]; v_parts integer[]; v_quota bigint[];
   v_free bigint; v_need bigint; v_units bigint; v_places bigint; v_next bigint; v_period bigint; v_slack bigint;
 begin
   for v_in in select * from engine.read_buckets(p_buckets, p_further) loop
-    p_now := coalesce(p_now, engine.limiter_time(v_in.ahead_us, v_in.watched, p_cap));
+    p_now := coalesce(p_now, engine.limiter_time(v_in.clock_lead_us, v_in.watched, p_cap));
     if p_states is not null then
       v_in.newest := (select s.newest from unnest(p_states) s where s.bucket = v_in.id);
       v_def := (select s.def from unnest(p_states) s where s.bucket = v_in.id);
@@ -55,8 +55,8 @@ begin
       from sluice.limit_def d where d.name = v_in.name and v_in.parked is null order by d.version desc limit 1; end if;
     if v_def.members is not null and v_in.id = sluice.hash64(v_def.name || '*') then
       v_rooms := v_rooms || engine.pool_room(
-        v_def, v_in.ord, v_in.id, p_now, p_now - v_in.ahead_us, p_need[v_in.ord], p_states); continue; end if;
-    v_at := greatest(p_now, v_in.at); v_wall := v_at - v_in.ahead_us;
+        v_def, v_in.ord, v_in.id, p_now, p_now - v_in.clock_lead_us, p_need[v_in.ord], p_states); continue; end if;
+    v_at := greatest(p_now, v_in.at); v_wall := v_at - v_in.clock_lead_us;
     v_hold := least(coalesce(v_in.hold, 0), 9007199254740991); v_old := (v_in.newest).version <> v_def.version is true;
     if v_old then select * into v_def
       from sluice.limit_def d where d.name = v_in.name and d.version = (v_in.newest).version; end if;
@@ -65,34 +65,34 @@ begin
     if v_in.closed_us is not null then
       v_hold := greatest(v_hold, engine.limit_reopens_at(v_in.closed_us, v_def.kind, v_def.span)); end if;
     v_debt := coalesce((v_in.newest).debt, array_fill(0::bigint, array[cardinality(v_def.kind)])); v_slack := null;
-    v_slots := case when 'window' = any (v_def.kind) then
-        engine.advance_windows((v_in.newest).slots, v_def.kind, v_def.slot, v_in.at, v_at) end;
+    v_parts := case when 'window' = any (v_def.kind) then
+        engine.advance_windows((v_in.newest).parts, v_def.kind, v_def.part_us, v_in.at, v_at) end;
     v_quota := case when v_def.margin is not null then engine.advance_quota_periods(v_in.newest, v_def, v_wall) end;
     v_stale := v_old or v_def.margin is not null and v_quota is null; v_next := greatest(p_now, v_hold); v_period := 1;
     v_units := 2147483647; v_places := case when v_in.probe > 0 then 1 else v_units end; v_most := v_units;
     for r in reverse cardinality(v_def.kind) .. 1 loop  -- a pace before its rate
-      v_need := case when p_exact then p_need[v_in.ord] else least(greatest(p_need[v_in.ord], 1), v_def.room[r]) end;
+      v_need := p_need[v_in.ord]; if not p_exact then v_need := least(greatest(v_need, 1), v_def.capacity[r]); end if;
       case v_def.kind[r] when 'rate', 'pace' then
-          if v_def.lend_us is not null then v_debt[r] := least(v_debt[r], v_def.room[r] * v_def.weight[r]); end if;
+          if v_def.lend_us is not null then v_debt[r] := least(v_debt[r], v_def.capacity[r] * v_def.weight[r]); end if;
           v_debt[r] := engine.drain_debt(v_debt[r], v_def.drain[r], v_at - coalesce(v_in.at, v_at));
           if v_def.kind[r + 1] = 'pace' then v_debt[r] := engine.ease_debt(v_def, r, v_debt);
-          else v_free := v_def.weight[r] / v_def.drain[r]; v_slack := least(v_slack, case v_def.slot[r]
-              when 0 then (v_def.room[r] - v_need) * v_free / 2 else v_def.slot[r] * 3 / 4 end);
-            v_period := greatest(v_period, v_free + 1 - v_def.slot[r] * 3 / 4 % (v_free + 1)); end if;
+          else v_free := v_def.weight[r] / v_def.drain[r]; v_slack := least(v_slack, case v_def.part_us[r]
+              when 0 then (v_def.capacity[r] - v_need) * v_free / 2 else v_def.part_us[r] * 3 / 4 end);
+            v_period := greatest(v_period, v_free + 1 - v_def.part_us[r] * 3 / 4 % (v_free + 1)); end if;
           continue when v_def.kind[r] = 'pace';
-        when 'window' then v_debt[r] := (select sum(s) from unnest(v_slots[r:r]) s);
-          v_period := greatest(v_period, v_def.span[r] / v_def.room[r] + 1); v_slack := 0;
+        when 'window' then v_debt[r] := (select sum(s) from unnest(v_parts[r:r]) s);
+          v_period := greatest(v_period, v_def.span[r] / v_def.capacity[r] + 1); v_slack := 0;
         when 'quota' then v_debt[r] := coalesce(greatest(v_quota[r][4], v_quota[r][5],
-            case when v_wall >= v_quota[r][3] - v_def.margin[r] then v_quota[r][6] end), v_def.room[r]);
+            case when v_wall >= v_quota[r][3] - v_def.margin[r] then v_quota[r][6] end), v_def.capacity[r]);
         when 'concurrency' then continue when p_further; v_need := 1; end case;
-      v_free := (v_def.room[r] * v_def.weight[r] - v_debt[r]) / v_def.weight[r];
+      v_free := (v_def.capacity[r] * v_def.weight[r] - v_debt[r]) / v_def.weight[r];
       if v_def.kind[r] = 'concurrency' then v_places := greatest(0, least(v_places, v_free));
-      else v_units := greatest(0, least(v_units, v_free)); v_most := least(v_most, v_def.room[r]);
+      else v_units := greatest(0, least(v_units, v_free)); v_most := least(v_most, v_def.capacity[r]);
         v_next := greatest(
           v_next, v_at + case when r > v_def.own and p_need[v_in.ord] > v_need then 1000000 else 0 end); end if;
-      if v_free < v_need or v_need < 1 and v_debt[r] > (v_def.room[r] - v_need) * v_def.weight[r] then
+      if v_free < v_need or v_need < 1 and v_debt[r] > (v_def.capacity[r] - v_need) * v_def.weight[r] then
         v_next := greatest(v_next, engine.rule_free_at(
-          v_def, r, v_debt, v_slots, v_quota, v_need, v_at, v_in.ahead_us, p_exact)); end if;
+          v_def, r, v_debt, v_parts, v_quota, v_need, v_at, v_in.clock_lead_us, p_exact)); end if;
     end loop;
     if v_def.lend_us is not null then v_free := engine.share_lent_from(v_in.id, v_def);
       if v_free <= v_at then v_units := 2147483647; v_places := v_units; end if;
@@ -101,8 +101,8 @@ begin
     if v_hold > v_at or v_in.paused or v_stale or v_at > p_now and engine.is_granted_until(v_in.id, v_at) then
       v_units := 0; v_places := case when v_stale then 0 else v_places end; v_next := greatest(
         v_next, case when v_in.paused then 9007199254740991 when v_stale then v_at + 1000000 end); end if;
-    v_rooms := v_rooms || (v_in.ord, v_in.id, coalesce(v_in.n, 0), v_at, v_debt, v_slots, v_quota, v_def.version,
-      v_def.kind, v_def.drain, v_def.weight, v_def.slot, v_def.margin, v_hold, least(v_units, v_places),
+    v_rooms := v_rooms || (v_in.ord, v_in.id, coalesce(v_in.n, 0), v_at, v_debt, v_parts, v_quota, v_def.version,
+      v_def.kind, v_def.drain, v_def.weight, v_def.part_us, v_def.margin, v_hold, least(v_units, v_places),
       v_next, v_period, coalesce(v_slack, 0), v_stale, v_units, v_places, v_most, v_def.grant_us, v_wall,
       coalesce(v_in.probe, 0), p_now)::engine.room;
   end loop;

@@ -12,13 +12,13 @@ declare
   v_run bigint := 0;  -- units of the present turn
   v_before bigint := 0;  -- units of the other side's last turn
 begin
-  select greatest(1, min(case when x.kind = 'window' then x.room * 100000 / x.span
-                              when x.kind = 'concurrency' then x.room / 4
+  select greatest(1, min(case when x.kind = 'window' then x.capacity * 100000 / x.span
+                              when x.kind = 'concurrency' then x.capacity / 4
                               when x.kind in ('rate', 'quota') then
-                                least(x.drain::numeric * 100000 / x.weight, x.room) end)) into v_most
+                                least(x.drain::numeric * 100000 / x.weight, x.capacity) end)) into v_most
   from (select d.* from sluice.bucket b join sluice.limit_def d on d.name = b.name
         where b.id = p_bucket order by d.version desc limit 1) d,
-       unnest(d.kind, d.drain, d.weight, d.room, d.span) x (kind, drain, weight, room, span);
+       unnest(d.kind, d.drain, d.weight, d.capacity, d.span) x (kind, drain, weight, capacity, span);
   for v_row in
     select l.units, get_byte(uuid_send(l.claim), 6) >> 4 = 4 as outside from sluice.ledger l
     where l.bucket = p_bucket and l.units > 0 and l.claim is not null order by l.at desc, l.n desc limit 100

@@ -7,7 +7,7 @@ language plpgsql set enable_seqscan = off set jit = off as $$
 begin
   if not exists (select 1 from sluice.limit_def d where d.margin is not null) then return; end if;
   with state as (
-    select b.name, b.key, l.at, l.quota, d.spec, d.room, d.kind
+    select b.name, b.key, l.at, l.quota, d.spec, d.capacity, d.kind
     from unnest(p_buckets) u (id) join sluice.bucket b on b.id = u.id and strpos(b.name, '/') = 0
     cross join lateral (
       select o.* from sluice.ledger o where o.bucket = b.id order by o.at desc, o.n desc limit 1) l
@@ -15,14 +15,14 @@ begin
     where l.quota is not null
   ), reached as (
     select s.name, s.key, r.rule ->> 'rate' as rate, a.share::numeric, s.quota[i][2] as starts, s.quota[i][3] as ends,
-           s.quota[i][5] as used, s.room[i] as most, s.spec ->> 'currency' as currency,
+           s.quota[i][5] as used, s.capacity[i] as most, s.spec ->> 'currency' as currency,
            s.at - engine.clock_lead_at(s.at) as at
     from state s cross join generate_subscripts(s.kind, 1) i
     cross join lateral (select s.spec -> 'rules' -> (i - 1) as rule) r
     cross join lateral jsonb_array_elements_text(coalesce(s.spec -> 'alarmAt',
-      case when (r.rule ->> 'windowUs')::bigint >= 79200000000 and s.room[i] >= 100 then jsonb '[0.8]'
+      case when (r.rule ->> 'windowUs')::bigint >= 79200000000 and s.capacity[i] >= 100 then jsonb '[0.8]'
            else jsonb '[]' end)) a (share)
-    where s.kind[i] = 'quota' and s.quota[i][5] >= a.share::numeric * s.room[i]
+    where s.kind[i] = 'quota' and s.quota[i][5] >= a.share::numeric * s.capacity[i]
   ), fresh as (
     insert into sluice.budget as b (name, key, rate, share, starts, ends, at)
     select distinct on (r.name, r.key, r.rate, r.share) r.name, r.key, r.rate, r.share, r.starts, r.ends, r.at

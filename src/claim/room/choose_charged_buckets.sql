@@ -1,16 +1,16 @@
--- Decides what each job of a claim holds where that depends on the worker and the moment: for a label the worker's own
--- bucket, for a pool the member that has the most room left after the jobs before it, and beside takers. A job that
--- finds no member is left out.
+-- Decides which buckets each job of a claim charges where that depends on the worker and the moment: for a label the
+-- worker's own bucket, for a pool the member that has the most room left after the jobs before it, and beside takers. A
+-- job that finds no member is left out.
 -- p_labels, p_members: as `engine.resolve_buckets` returns them
 -- p_rooms: as `engine.read_claim_room` returns them
 -- The others: as in `engine.mark_jobs`.
 -- seqs: the jobs
--- holds: for each of seqs the buckets that it holds, in the order of the job's, joined by U+001F; null: the job's
+-- charged_buckets: for each of seqs its actual buckets, in the order of the job's, joined by U+001F; null: the job's
 -- buckets, rooms: all that jobs may hold; each room once, with its bucket's first position
-create or replace function engine.choose_held_buckets(
+create or replace function engine.choose_charged_buckets(
   p_labels jsonb, p_members bigint[], p_lane sluice.lane[], p_take integer[], p_of bigint[],
   p_seqs bigint[], p_rooms engine.room[],
-  out seqs bigint[], out holds text[], out buckets bigint[], out rooms engine.room[]) language plpgsql as $$
+  out seqs bigint[], out charged_buckets text[], out buckets bigint[], out rooms engine.room[]) language plpgsql as $$
 declare
   v_job record;
   v_names text[];
@@ -23,7 +23,7 @@ declare
   v_picked integer[];
 begin
   seqs := '{}';
-  holds := '{}';
+  charged_buckets := '{}';
   buckets := array(select r.bucket from unnest(p_rooms) r order by r.ord);
   rooms := array(select r from unnest(p_rooms) r where array_position(buckets, r.bucket) = r.ord);
   select array_agg(b.name || ':' || b.key order by r.ord), array_agg(b.name order by r.ord),
@@ -66,6 +66,6 @@ begin
       v_places[v_picked[i]] := v_places[v_picked[i]] - 1;
     end loop;
     seqs := seqs || v_job.seq;
-    holds := holds || array_to_string(nullif(v_all, v_job.buckets), E'\x1f');
+    charged_buckets := charged_buckets || array_to_string(nullif(v_all, v_job.buckets), E'\x1f');
   end loop;
 end $$;
