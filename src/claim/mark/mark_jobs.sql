@@ -7,14 +7,10 @@
 -- The update finds jobs by place (ctid) alone: with due_at in its condition, the index without due rows would be read
 -- from end to end. When a job went away meanwhile, all jobs are returned again, because the missing one may have
 -- carried what the others of its lane have in common.
--- p_at: what the store's clock shows at p_now
 -- p_take: how many jobs of each lane
--- p_rooms: as `engine.read_claim_room` returns them
 -- p_of, p_seqs: lane and seq of each selected job of lanes with costs; jobs that became visible later are left out
 -- p_over: as `engine.divide_room` returns it. These three are null when no lane has costs.
--- p_labels, p_members: as `engine.resolve_buckets` returns them; with labels, `engine.choose_charged_buckets` decides
--- which buckets each job charges
--- p_ahead: as `engine.grant_lanes_ahead` returns it
+-- p_labels: set: `engine.choose_charged_buckets` decides which buckets each job charges
 create or replace function engine.mark_jobs(
   p_claim uuid, p_worker bigint, p_now bigint, p_at timestamptz, p_lane sluice.lane[], p_take integer[],
   p_buckets bigint[], p_rooms engine.room[], p_of bigint[] default null, p_seqs bigint[] default null,
@@ -83,9 +79,9 @@ begin
   from (select k.*, sum(octet_length(k.payload)) over (order by k.o rows unbounded preceding) as size from taken k) t;
   v_done.moves := engine.complete_lane_moves(v_done.moves, p_lane, p_take, p_over);
   if v_done.granted > 0 then
-    v_done.jobs := coalesce(engine.record_claim(p_claim, p_worker, p_now, p_at, v_lanes, v_seqs,
-      p_labels is null and v_done.granted < v_wanted, p_lane, p_buckets, v_rooms, p_ahead, v_units, v_places),
-      v_done.jobs);
+    if engine.record_claim(p_claim, p_worker, p_now, p_at, v_lanes, v_seqs,
+      p_labels is null and v_done.granted < v_wanted, p_lane, p_buckets, v_rooms, p_ahead, v_units, v_places)
+    then v_done.jobs := ''; end if;
   end if;
   if v_late is not null then perform engine.set_aside_jobs(v_late, p_at); end if;
   return v_done;

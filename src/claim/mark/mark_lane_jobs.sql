@@ -1,8 +1,5 @@
 -- Marks the next p_take jobs of one lane without costs for a claim, and appends what they hold to the ledger, as
 -- `engine.mark_jobs` does for many lanes.
--- p_at: what the store's clock shows at p_now
--- p_rooms: the room of the lane's buckets, as `engine.read_claim_room` returned it
--- p_ahead: as `engine.grant_lanes_ahead` returned it
 create or replace function engine.mark_lane_jobs(
   p_claim uuid, p_worker bigint, p_now bigint, p_at timestamptz, p_lane sluice.lane, p_take integer,
   p_rooms engine.room[], p_ahead engine.ahead) returns engine.marked
@@ -54,14 +51,14 @@ begin
   v_done.moves := array[(
     v_lane, v_seen, v_done.granted, v_seqs[v_seen], v_read > p_take,
     engine.lane_rank(coalesce(v_sinces[v_seen + 1], v_newest), p_lane.priority), null)::engine.move];
-  if current_setting('sluice.met_locked', true) = 'yes' then
+  if current_setting('sluice.met_locked', true) = 'yes' then  -- `engine.try_lock_job`
     v_done.moves := engine.complete_lane_moves(v_done.moves, array[p_lane], array[p_take], null);
   end if;
   if v_done.granted > 0 then
     v_of := array_fill(v_lane, array[v_done.granted]);
     v_units := array_fill(v_done.granted::bigint, array[cardinality(p_lane.buckets)]);
-    v_done.jobs := coalesce(engine.record_claim(p_claim, p_worker, p_now, p_at, v_of, v_marked,
-      v_done.granted < v_seen, array[p_lane], p_lane.buckets, p_rooms, p_ahead, v_units, v_units), v_done.jobs);
+    if engine.record_claim(p_claim, p_worker, p_now, p_at, v_of, v_marked, v_done.granted < v_seen, array[p_lane],
+      p_lane.buckets, p_rooms, p_ahead, v_units, v_units) then v_done.jobs := ''; end if;
   end if;
   if v_late is not null then perform engine.set_aside_jobs(v_late, p_at); end if;
   return v_done;
