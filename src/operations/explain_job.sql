@@ -149,7 +149,7 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
             j.now_us)) m) s
         left join lateral (
           select max(k.hold - k.at) / 1000.0 as for_ms,
-                 max(k.cause) filter (where k.cause not in ('others', 'again')) as cause,
+                 max(k.cause) filter (where k.cause not in ('others', 'again', 'denied')) as cause,
                  bool_or(k.probe > 0 and k.units > 0) as probed
           from (select l.* from sluice.ledger l where l.bucket = t.id order by l.at desc, l.n desc limit 200) k
           where k.hold = r.hold) c on h.hold > j.now_us

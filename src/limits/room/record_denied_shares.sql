@@ -1,10 +1,9 @@
 -- Records that jobs of shares were denied, so that engine.share_lent_from stops lending what belongs to those shares.
--- The record is a ledger row of the share's bucket with the nil UUID as its claim and no units; it is written at most
--- four times in lend_us. The caller has locked the buckets.
+-- The record is a ledger row of the share's bucket with the cause `denied` and no units; it is written at most four
+-- times in lend_us. The caller has locked the buckets.
 -- p_denied: buckets that denied jobs: the limit's own, or the share's, which is just as full if only its jobs used the
 -- limit.
 -- p_uses: buckets that those jobs need, pair by pair with p_denied.
--- p_now: the limiter's clock, in microseconds.
 create or replace function engine.record_denied_shares(p_denied bigint[], p_uses bigint[], p_now bigint) returns void
 language plpgsql as $$
 declare
@@ -18,10 +17,9 @@ begin
     cross join lateral (select d.lend_us
       from sluice.limit_def d where d.name = split_part(s.name, '/', 1) || '/' order by d.version desc limit 1) o
     where not exists (
-      select 1 from (select l.at, l.claim
+      select 1 from (select l.at, l.cause
         from sluice.ledger l where l.bucket = s.id order by l.at desc, l.n desc limit 1) l
-      where l.claim = '00000000-0000-0000-0000-000000000000' and l.at > p_now - o.lend_us / 4));
+      where l.cause = 'denied' and l.at > p_now - o.lend_us / 4));
   if v_shares = '{}' then return; end if;
-  perform engine.append_ledger(
-    engine.recorded_room(v_shares, p_now), '00000000-0000-0000-0000-000000000000');
+  perform engine.append_ledger(engine.recorded_room(v_shares, p_now), p_cause => 'denied');
 end $$;

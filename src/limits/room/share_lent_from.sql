@@ -11,9 +11,9 @@ declare
   v_share bigint := sluice.hash64(p_def.name || (p_def.spec ->> 'lends') || v_key);
   v_last record;
 begin
-  select l.at, l.claim = '00000000-0000-0000-0000-000000000000' is true as denied into v_last
+  select l.at, l.cause = 'denied' is true as denied into v_last
   from (select * from sluice.ledger o where o.bucket = v_share order by o.at desc, o.n desc limit 100) l
-  where l.claim is not null and l.units > 0 or l.claim = '00000000-0000-0000-0000-000000000000' limit 1;
+  where l.claim is not null and l.units > 0 or l.cause = 'denied' limit 1;
   if v_last.denied then
     return p_def.lend_us + greatest(v_last.at, (
       select max(w.due)

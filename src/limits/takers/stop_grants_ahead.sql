@@ -1,6 +1,6 @@
 -- Stops grants ahead of time (engine.grant_ahead) of these buckets. It is called for a caller that was denied and waits
 -- in no line, because it would never find room, or because units that were granted ahead were not used. It inserts a
--- taker that reserves nothing and is behind all others. The caller has locked the buckets.
+-- taker of the nil UUID, which reserves nothing and is behind all others. The caller has locked the buckets.
 -- p_until: until when, in microseconds of the limiter's time
 create or replace function engine.stop_grants_ahead(p_buckets bigint[], p_until bigint) returns void
 language plpgsql as $$
