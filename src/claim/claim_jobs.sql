@@ -1,33 +1,33 @@
 -- Claims up to p_want jobs that all their limits allow now. One autocommitted statement reads what has arrived,
 -- decides, charges the limits and marks the jobs, or does nothing at all. It waits at most a second for a lock.
--- p_claim: id of the claim; repeated with it after a lost reply, the call has the same jobs.
+-- A reply is one of these; the caller looks in this order:
+-- - now_us is null: nothing was claimed, because the server has started since the store was last checked. It has the
+-- store checked (`engine.check_epoch`), and repeats the claim.
+-- - again is true and wake_us 0: the call repeats one that was carried out, and its jobs are those of that one; jobs is
+-- ''. Every other reply with again has no wake_us.
+-- - announced: senders have announced jobs of classes that do not exist (class 0 of `engine.find_classes`). The caller
+-- makes these (`engine.create_announced_classes`), and claims again if it got no jobs.
+-- - stale is set: nothing was claimed; the caller has these buckets rebuilt, and claims again.
+-- - jobs is '': the caller reads the jobs, and their instants, by `engine.adopt_claim`, because the call was repeated,
+-- or a job went away while it was marked (`engine.record_claim`).
+-- - else jobs has them, as JSON for `decodeJobs` of claim/claimed-job.ts; null: there are none.
+-- p_claim: after a lost reply the call is repeated with the same id.
 -- p_tasks: the worker's tasks of which it can start a job now.
--- p_want: number of jobs.
--- p_cap: the latest time that the store's clock can show, by the caller's monotonic clock; null: unknown.
 -- p_idle: registers the worker as idle when it gets fewer jobs than it wants, or gets them ahead of time.
--- p_since: no list and no scheduled job was due before this time, as an earlier answer showed; null: unknown.
+-- p_since: null: unknown.
 -- p_wide: considers as many lanes as a claim may, after a claim that found only blocked ones.
--- p_ahead: how many jobs to grant at most if some are granted ahead of time, at least p_want; 0: none may be. The
--- caller starts each job at its instant (instants).
--- now_us: the limiter clock when it decided; null: nothing was claimed, because the server has started since the store
--- was last checked (`engine.check_epoch`). waited_us: microseconds from its beginning until it decided.
+-- now_us: the limiter clock when it decided. waited_us: microseconds from its beginning until it decided.
 -- wake_us: microseconds until the next claim; null: after a notification, or at once if it got as many as wanted now.
--- again: the next claim should follow at once. With wake_us 0: the jobs are those of an earlier call with this id.
+-- again: the next claim should follow at once.
 -- since: the p_since of the next call; computed when p_since is eight seconds old, also if the next claim follows at
 -- once: otherwise a busy worker would read all dead rows of the past in each claim. It stays five seconds behind,
 -- because other transactions may be about to write due times; all that they write is later.
--- jobs: JSON for `decodeJobs` of claim/claimed-job.ts; null: none; '': `engine.adopt_claim` returns them.
--- instants: when each of the jobs may begin, in order, in the limiter's time; null: all may begin now.
 -- took_us: with instants, microseconds from its decision until its end.
--- probing: as in `engine.read_claim_room`.
 -- wake: the classes of a claim that got as many jobs as it wanted. There may be more, and senders wake few workers, so
 -- the caller wakes another one for them (`engine.wake_workers`). Null: no other worker is idle, or this claim was ahead
 -- of time and another worker is going to wake by itself for the limit's next units.
--- stale: as in `engine.read_claim_room`; nothing was claimed.
--- announced: senders have announced jobs of unknown classes, which the caller makes
--- (`engine.create_announced_classes`).
--- redis_epoch: the epoch under which the same units can be reserved in Redis; null: no limit is in Redis.
--- It calls functions in assignments where it can, because FROM starts a query for each call (16 us of 2,200).
+-- It calls functions in assignments where it can, because FROM or PERFORM starts a query for each call (16 us of
+-- 2,200). So the worker's lock is assigned to v_locked, which nothing reads.
 create or replace function engine.claim_jobs(
   p_claim uuid, p_worker bigint, p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
   p_since bigint default null, p_wide boolean default false, p_ahead integer default 0,
@@ -42,7 +42,7 @@ declare
   v_begun bigint; v_since bigint := coalesce(p_since, -1); v_served engine.served; v_full boolean; v_locked boolean;
 begin
   -- A rescue of this worker has ended, or waits for the end of this transaction: so it misses no claim.
-  v_locked := pg_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) is not null;
+  v_locked := pg_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) is not null;  -- lock: worker
   select w.labels, w.queues, case when w.tasks <> p_tasks then p_tasks end as tasks, e.clock_lead_us, e.watched,
          exists (select 1 from sluice.claim c where c.id = p_claim) as known,
          exists (select 1 from sluice.gate) as gates, (select s.stores from sluice.shared s) as stores,

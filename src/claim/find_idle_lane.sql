@@ -5,7 +5,6 @@
 -- job may pass one that arrives meanwhile.
 -- p_worker: the worker that would begin the job.
 -- p_class, p_lane: the class and the lane of that job.
--- redis_epoch: as in `engine.claim_jobs`
 create or replace function engine.find_idle_lane(p_worker bigint, p_class bigint, p_lane bigint, out lane sluice.lane,
   out redis_epoch text)
 language plpgsql as $$
@@ -13,7 +12,8 @@ declare
   v_is record;
 begin
   -- As in engine.claim_jobs. No lock: a rescue of this worker is under way, or waits for the end of this transaction.
-  if not pg_try_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) then return; end if;
+  if not pg_try_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) then  -- lock: worker
+    return; end if;
   select l.lane, s.snap, right(s.snap::text, 1) <> ':' as unsure,
          exists (select 1 from sluice.gate) as gates, exists (select 1 from sluice.shared) as in_redis
   into v_is
@@ -35,7 +35,7 @@ begin
     or v_is.gates and engine.find_gated_classes(array[p_class], sluice.now()) <> '{}'
   then return; end if;
   if v_is.in_redis then  -- as `engine.lock_redis_epoch`, without waiting
-    if not pg_try_advisory_xact_lock_shared(1397511523, -15) then return; end if;
+    if not pg_try_advisory_xact_lock_shared(1397511523, -15) then return; end if;  -- lock: Redis epoch
     redis_epoch := (select s.epoch from sluice.shared s);
   end if;
   lane := v_is.lane;

@@ -3,10 +3,8 @@
 -- has to be read again. It waits for no lock: when it cannot lock a bucket at once, it only sends the job.
 -- p_claim: id of the claim.
 -- p_worker: a worker that has a free slot and serves the job's queue and task.
--- p_cap: as in `engine.claim_jobs`.
 -- p_class .. p_alone: as in `engine.send_lane_jobs`, for one job.
--- now_us, jobs, redis_epoch: as in `engine.claim_jobs`, but without the input, which the sender has. Null: the job was
--- only sent.
+-- now_us, jobs, redis_epoch: of the claim, but without the input, which the sender has. Null: the job was only sent.
 create or replace function engine.send_and_claim_job(
   p_claim uuid, p_worker bigint, p_cap bigint, p_class bigint, p_lane bigint, p_queue text, p_task text,
   p_priority integer, p_weight integer, p_fair text, p_buckets text, p_ids uuid[], p_inputs text, p_alone boolean,
@@ -28,7 +26,7 @@ declare
 begin
   if v_lane.id is not null then
     foreach v_bucket in array v_lane.buckets loop
-      v_locked := v_locked and pg_try_advisory_xact_lock(1397511523, (v_bucket & 1023)::integer);
+      v_locked := v_locked and pg_try_advisory_xact_lock(1397511523, (v_bucket & 1023)::integer);  -- lock: bucket
     end loop;
   end if;
   if v_lane.id is not null and v_locked then

@@ -24,7 +24,7 @@ begin
   -- Deleted before the worker, because `engine.watch_workers` has all doubts locked when it gives a worker up.
   delete from sluice.doubt d where d.worker = p_worker;
   -- A claim of this worker that is under way ends first; a later one finds that the worker is gone.
-  perform pg_advisory_xact_lock(1397511525, (p_worker & 2147483647)::integer);
+  perform pg_advisory_xact_lock(1397511525, (p_worker & 2147483647)::integer);  -- lock: worker
   delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat) returning * into v_lost;
   if not found then return 0; end if;
   perform engine.lock_classes_of_worker(p_worker);

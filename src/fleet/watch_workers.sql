@@ -13,7 +13,7 @@ declare
   v_now bigint := sluice.now_us();
 begin
   rescued := false;
-  if not pg_try_advisory_xact_lock(1397511523, -3) then return; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -3) then return; end if;  -- lock: watch
   insert into sluice.doubt as d (worker, beat, at, unchanged_us)
   select w.id, w.beat, v_now, 0 from sluice.worker w
   on conflict (worker) do update set

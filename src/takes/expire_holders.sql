@@ -1,6 +1,6 @@
 -- Gives up processes that hold places and whose lease has expired, so that their places are free again, and deletes
 -- takers that died in a line.
--- p_cap: as in `engine.limiter_now_us`; null: the clock may just have stepped, so no process is given up.
+-- p_cap: null: the clock may just have stepped, so no process is given up.
 -- Returns true if there may be more of them.
 create or replace function engine.expire_holders(p_cap bigint) returns boolean
 language plpgsql set enable_seqscan = off set jit = off as $$
@@ -9,7 +9,7 @@ declare
   v_bucket bigint;
   v_vacant bigint[];
 begin
-  if not pg_try_advisory_xact_lock(1397511523, -13) then return false; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -13) then return false; end if;  -- lock: holders
   delete from sluice.taker where ctid = any (array(
     select ctid from sluice.taker
       where alive_until < v_now - 60000000 order by alive_until limit 1000 for update skip locked));

@@ -56,8 +56,22 @@ it('the table of locks in the docs lists exactly the advisory locks of the SQL',
     .filter(isSql)
     .flatMap(({ text }) => [...text.matchAll(/pg_(?:try_)?advisory\w*\((\d+), (-\d+)?/g)])
     .map(([, space, number]) => (number === undefined ? space : `${space} ${number}`))
-  const inTable = [...order.waited.keys(), ...order.tried].filter((lock) => /^\d/.test(lock))
+  const inTable = [...order.waited.keys(), ...order.tried.keys()].filter((lock) => /^\d/.test(lock))
   expect(new Set(inTable.map((lock) => lock.replace(/ [a-z]+$/, '')))).toEqual(new Set([...numbers, '1397511524 -1']))
+})
+
+it('the SQL names each advisory lock as the table of locks does', () => {
+  const spaces: Record<string, string> = { 1397511523: 'bucket', 1397511524: 'class', 1397511525: 'worker' }
+  const nameOf = (space: string, n = spaces[space]) =>
+    order.waited.get(`${space} ${n}`)?.name ?? order.tried.get(`${space} ${n}`)
+  const wrong = files
+    .filter(isSql)
+    .flatMap(({ path, text }) => text.split('\n').map((line) => ({ path, line })))
+    .filter(({ line }) => {
+      const [, space = '', n] = /advisory_xact_lock\w*\((\d+), ?(-\d+)?/.exec(line) ?? []
+      return space !== '' && /-- lock: ([\w ]+)/.exec(line)?.[1] !== nameOf(space, n)
+    })
+  expect(wrong).toEqual([])
 })
 
 describe('locks', () => {
@@ -319,6 +333,6 @@ describe('locks', () => {
   it('of the table have all been taken by this suite', () => {
     const nameOf = (lock: string) => order.waited.get(lock)?.name ?? lock
     const met = new Set([...seen].map(nameOf))
-    expect([...order.waited.keys(), ...order.tried].map(nameOf).filter((name) => !met.has(name))).toEqual([])
+    expect([...order.waited.keys(), ...order.tried.keys()].map(nameOf).filter((name) => !met.has(name))).toEqual([])
   })
 })

@@ -134,15 +134,15 @@ export interface Kind {
   isOrdered: boolean
 }
 
-/** Reads that table from docs/architecture.md, by the texts of `Taken.of`, and the advisory locks that are only tried. */
-export function lockOrder(text: string): { waited: Map<string, Kind>; tried: Set<string> } {
+/** Reads that table from docs/architecture.md, by the texts of `Taken.of`, and the names of the advisory locks that are only tried. */
+export function lockOrder(text: string): { waited: Map<string, Kind>; tried: Map<string, string> } {
   const section = text.slice(text.indexOf('\n## Locks\n'))
   const lines = section.matchAll(/^\|\s*(\d+|tried)\s*\|([^|]+)\|([^|]+)\|([^|]*)\|/gm)
   const waited = new Map<string, Kind>()
-  const tried = new Set<string>()
+  const tried = new Map<string, string>()
   for (const [, rank = '', name = '', locks = '', order = ''] of lines)
     for (const [, lock = ''] of locks.matchAll(/`([^`]+)`/g)) {
-      if (rank === 'tried') tried.add(lock)
+      if (rank === 'tried') tried.set(lock, name.trim())
       else waited.set(lock, { rank: Number(rank), name: name.trim(), isOrdered: order.trim() !== '' })
     }
   return { waited, tried }

@@ -8,7 +8,7 @@ declare
   v_count integer;
   v_more boolean := false;
 begin
-  if not pg_try_advisory_xact_lock(1397511523, -4) then return false; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -4) then return false; end if;  -- lock: arrivals
   for v_last in
     select b.* from (select 0::bigint as id union all select id from sluice.class) c
     cross join lateral (select * from sluice.class_state where class = c.id order by n desc limit 1) b

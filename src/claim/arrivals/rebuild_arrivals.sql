@@ -5,7 +5,7 @@
 -- p_class: the class; 0: all jobs
 create or replace function engine.rebuild_arrivals(p_class bigint) returns void language plpgsql as $$
 begin
-  if not pg_try_advisory_xact_lock(1397511523, -4) then return; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -4) then return; end if;  -- lock: arrivals
   delete from sluice.class_state where class = p_class;
   delete from sluice.arrival where class = p_class;
   insert into sluice.arrival (xid, class, lane, pos, n)

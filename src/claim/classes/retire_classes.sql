@@ -16,7 +16,7 @@ declare
 begin
   -- This function and claim/arrivals/delete_read_arrivals.sql delete arrivals and states, each in its own order: so one
   -- at a time.
-  if not pg_try_advisory_xact_lock(1397511523, -4) then return; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -4) then return; end if;  -- lock: arrivals
   if (select count(*) from sluice.class where retired is null) > 128 then
     select f.classes, f.active into v_classes, v_active
     from engine.find_classes(null, array(select distinct task from sluice.class), null, 0, 0) f;
@@ -26,7 +26,7 @@ begin
       limit 1000 for update of k skip locked));
   end if;
   for v_id in select id from sluice.class where retired is not null order by random() limit 500 loop
-    continue when not pg_try_advisory_xact_lock(1397511524, (v_id & 1023)::integer);
+    continue when not pg_try_advisory_xact_lock(1397511524, (v_id & 1023)::integer);  -- lock: class
     perform 1 from sluice.class where id = v_id and retired is not null for update skip locked;
     continue when not found;
     if exists (select 1 from sluice.list l where l.class = v_id and l.due is not null)

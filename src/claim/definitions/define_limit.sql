@@ -19,7 +19,7 @@ begin
   end if;
   -- This lock comes before those of the buckets, because a transaction that holds it (engine.lock_definitions) may
   -- wait for buckets.
-  perform pg_advisory_xact_lock(1397511523, -7);
+  perform pg_advisory_xact_lock(1397511523, -7);  -- lock: definitions
   if not engine.propose_definition(p_name, p_source, p_digest, p_spec, p_columns, p_by, p_reason) then
     return null;
   end if;

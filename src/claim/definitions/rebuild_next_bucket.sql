@@ -9,7 +9,7 @@ declare
   v_row sluice.ledger;
   v_def sluice.limit_def;
 begin
-  if not pg_try_advisory_xact_lock(1397511523, -17) then return false; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -17) then return false; end if;  -- lock: rebuild
   v_bucket := (select r.bucket from sluice.renewal r limit 1);
   if v_bucket is null then return false; end if;
   perform engine.lock_buckets_and_pools(array[v_bucket]);

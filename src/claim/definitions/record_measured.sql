@@ -13,7 +13,7 @@ begin
   if exists (
     select 1 from jsonb_to_recordset(p_seen) s (name text)
     where not exists (select 1 from sluice.measured m where m.name = s.name and m.process = p_process)) then
-    perform pg_advisory_xact_lock(1397511523, -7);
+    perform pg_advisory_xact_lock(1397511523, -7);  -- lock: definitions
   end if;
   insert into sluice.measured as m
   select s.name, p_process, p_host, v_now, s.ages, s.age, s.late, s.answers, s.least, s.most, s.sound

@@ -31,7 +31,7 @@ begin
       -- Limits with the same numbers have the same digest.
       and (split_part(s.name, '/', 1), s.digest) not in (select * from unnest(p_names, p_digests)));
   -- This lock comes before that of any row, because a new definition locks in this order.
-  if v_gone <> '{}' then perform pg_advisory_xact_lock(1397511523, -7); end if;
+  if v_gone <> '{}' then perform pg_advisory_xact_lock(1397511523, -7); end if;  -- lock: definitions
   -- One process of many writes; the others find it done.
   update sluice.limit_source set seen_at = v_now,
     steady_at = case when seen_at between v_alive and v_now then steady_at else v_now end

@@ -10,7 +10,7 @@ declare
   v_ids uuid[];
   v_jobs sluice.job[];
 begin
-  if not pg_try_advisory_xact_lock(1397511523, -9) then return 0; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -9) then return 0; end if;  -- lock: expired jobs
   v_ids := array(select id from sluice.job
                  where expires_at <= v_now and claim is null
                    and (due_at = 'infinity' and delay_reason is null) is not true

@@ -3,7 +3,7 @@
 -- and after locking claims' rows.
 create or replace function engine.lock_definitions() returns text[] language plpgsql as $$
 begin
-  perform pg_advisory_xact_lock_shared(1397511523, -7);
+  perform pg_advisory_xact_lock_shared(1397511523, -7);  -- lock: definitions
   return array(
     select distinct l.name from sluice.limit_def l where 'concurrency' = any (l.kind) and 'concurrency' = any ((
       select d.kind from sluice.limit_def d where d.name = l.name order by d.version desc limit 1)::text[]));

@@ -8,7 +8,7 @@ declare
   v_classes bigint[];
   v_last bigint;
 begin
-  if not pg_try_advisory_xact_lock(1397511523, -6) then return null; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -6) then return null; end if;  -- lock: old lanes
   select array_agg(l.id), max(l.id) into v_ids, v_last
   from (select id from sluice.lane where id > p_after order by id, v limit 1000) l;
   v_classes := array(select distinct l.class from sluice.lane l where l.id = any (v_ids) and l.list is null);

@@ -9,7 +9,7 @@ declare
   v_now bigint;
 begin
   -- No attempt may end while running jobs are counted.
-  perform pg_advisory_xact_lock(1397511523, -7);
+  perform pg_advisory_xact_lock(1397511523, -7);  -- lock: definitions
   perform engine.lock_buckets_and_pools(array[p_bucket]);
   update sluice.bucket b set parked = null where b.id = p_bucket and b.parked;
   if not found then return false; end if;

@@ -1,12 +1,10 @@
 -- Deletes the buckets of keys that do not come back, row and state; sluice.usage keeps what they have used. A key that
 -- comes back finds all of its room free, as the deleted state had it (`engine.find_unused_buckets`), and its first job
 -- makes the bucket again (`engine.make_buckets`). A bucket that a lane or a running job has is kept. Other jobs come
--- back by an arrival. New lanes wait while this runs, because it holds the lock -8, which `engine.make_buckets` takes
--- shared: so after a look at all lanes no claim can use the buckets.
+-- back by an arrival. New lanes wait while this runs, because it holds the lock of new lanes, which
+-- `engine.make_buckets` takes shared: so after a look at all lanes no claim can use the buckets.
 -- p_keep_us: for how many microseconds after its last use a bucket is kept in any case, because a new definition looks
 -- back on ledger rows that are kept
--- p_cap: the latest time that the store's clock can show by the caller's monotonic clock, in microseconds; null:
--- unknown
 -- p_after: it looks at one portion of buckets with greater ids
 -- more: the last id of the portion; null: there are no more
 -- gone: how many buckets were deleted
@@ -22,8 +20,8 @@ declare
   v_needed bigint[];
 begin
   gone := 0;
-  if not pg_try_advisory_xact_lock(1397511523, -6) or not pg_try_advisory_xact_lock(1397511523, -18) then
-    return; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -6) then return; end if;  -- lock: old lanes
+  if not pg_try_advisory_xact_lock(1397511523, -18) then return; end if;  -- lock: usage
   select array_agg(b.id), case when count(*) = v_portion then max(b.id) end into v_ids, more
   from (select id from sluice.bucket where id > p_after order by id limit v_portion) b;
   begin
@@ -38,7 +36,7 @@ begin
   if v_ids is null then return; end if;
   begin
     set local lock_timeout = '200ms';
-    perform pg_advisory_xact_lock(1397511523, -8);
+    perform pg_advisory_xact_lock(1397511523, -8);  -- lock: new lanes
     -- Lanes are read before running jobs: a job claimed from a lane that is gone was running before the lane went.
     v_needed := array(
       select distinct b from unnest(v_ids) b join (select unnest(l.buckets) as id from sluice.lane l) x on x.id = b);

@@ -47,7 +47,7 @@ begin
       or (raised_us = 0 and not restored
         and (v_epoch.identity, v_epoch.server_at) is not distinct from (v_id, v_server));
     -- When several callers see the same, the first one acts; the others check again.
-    perform pg_advisory_xact_lock(1397511523, -12);
+    perform pg_advisory_xact_lock(1397511523, -12);  -- lock: clock
   end loop;
   now_us := now_us + raised_us;
   n := case when restored then greatest(v_epoch.n, p_n) + 1 else v_epoch.n end;

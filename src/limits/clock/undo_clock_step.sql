@@ -9,7 +9,7 @@ declare
   v_epoch sluice.epoch;
   v_now bigint;
 begin
-  perform pg_advisory_xact_lock(1397511523, -12);
+  perform pg_advisory_xact_lock(1397511523, -12);  -- lock: clock
   select * into v_epoch from sluice.epoch;
   if v_epoch.clock_lead_us <> p_clock_lead or not v_epoch.watched then return 'again'; end if;
   v_now := sluice.now_us() + p_clock_lead - p_by;

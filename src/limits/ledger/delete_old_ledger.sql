@@ -23,8 +23,8 @@ declare
   v_buckets bigint[];
 begin
   gone := 0;
-  if not pg_try_advisory_xact_lock(1397511523, -2) or not pg_try_advisory_xact_lock(1397511523, -18) then
-    return; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;  -- lock: old rows
+  if not pg_try_advisory_xact_lock(1397511523, -18) then return; end if;  -- lock: usage
   if p_after <= 0 then
     delete from sluice.step s
       where s.at < (select least(l.at, v_now - v_steps) from sluice.ledger l order by l.at limit 1);

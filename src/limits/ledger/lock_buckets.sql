@@ -6,9 +6,9 @@ create or replace function engine.lock_buckets(p_buckets bigint[]) returns boole
 begin
   -- Most claims lock one bucket, and an expression is cheaper than a query.
   if cardinality(p_buckets) = 1 then
-    return pg_advisory_xact_lock(1397511523, (p_buckets[1] & 1023)::integer) is not null;
+    return pg_advisory_xact_lock(1397511523, (p_buckets[1] & 1023)::integer) is not null;  -- lock: bucket
   end if;
-  perform pg_advisory_xact_lock(1397511523, s.stripe)
+  perform pg_advisory_xact_lock(1397511523, s.stripe)  -- lock: bucket
   from (select distinct (b & 1023)::integer as stripe from unnest(p_buckets) b order by 1) s;
   return true;
 end $$;

@@ -4,7 +4,7 @@
 create or replace function engine.lock_redis_epoch() returns text language plpgsql as $$
 begin
   if not exists (select 1 from sluice.shared) then return null; end if;
-  perform pg_advisory_xact_lock_shared(1397511523, -15);
+  perform pg_advisory_xact_lock_shared(1397511523, -15);  -- lock: Redis epoch
   -- In a statement of its own, which sees what was committed during the wait.
   return (select s.epoch from sluice.shared s);
 end $$;

@@ -14,7 +14,7 @@ declare
   v_now constant timestamptz := sluice.now();
   v_is sluice.shared;
 begin
-  perform pg_advisory_xact_lock(1397511523, -15);
+  perform pg_advisory_xact_lock(1397511523, -15);  -- lock: Redis epoch
   select * into v_is from sluice.shared for update;
   mine := v_is.epoch is not distinct from p_found
     -- A process may need 10 s to begin an epoch. A time in the future (the clock was set back) delays no other process.

@@ -15,7 +15,7 @@ declare
 begin
   until := coalesce(p_after, (select max(s.at) - 2000000 from sluice.summed s), 0);
   more := false;
-  if not pg_try_advisory_xact_lock(1397511523, -18) then return; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -18) then return; end if;  -- lock: usage
   select array_agg(distinct p.bucket), max(p.at), count(*) = v_portion into v_buckets, v_last, more
   from (select l.bucket, l.at from sluice.ledger l where l.at > until order by l.at limit v_portion) p;
   if v_last is null then return; end if;

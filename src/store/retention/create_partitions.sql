@@ -7,7 +7,7 @@ declare
   v_table text;
   v_name text;
 begin
-  if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;  -- lock: old rows
   foreach v_table in array array['done', 'failed'] loop
     for v_day in v_today - 1 .. v_today + 3 loop
       v_name := v_table || to_char(to_timestamp(v_day * 86400) at time zone 'UTC', '_YYYYMMDD');

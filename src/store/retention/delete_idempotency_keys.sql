@@ -1,5 +1,4 @@
 -- Deletes a portion of the expired idempotency keys.
--- p_cap: as in `engine.limiter_now_us`.
 -- more: there may be more of them.
 -- gone: how many were deleted.
 create or replace function engine.delete_idempotency_keys(p_cap bigint, out more boolean, out gone bigint)
@@ -9,7 +8,7 @@ declare
   v_now timestamptz := engine.earliest_store_time(86400000, p_cap);  -- a key is kept for a day
 begin
   gone := 0;
-  if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;  -- lock: old rows
   delete from sluice.idempotency where ctid = any (array(
     select ctid from sluice.idempotency where expires_at < v_now
     order by expires_at limit v_portion for update skip locked));

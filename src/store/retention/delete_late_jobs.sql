@@ -1,7 +1,6 @@
 -- Deletes a portion of the jobs whose retention is over from the two tables for late jobs: those that finished after
 -- the partition of their day was dropped.
 -- p_done_ms, p_failed_ms: how long finished and failed jobs are kept.
--- p_cap: as in `engine.limiter_now_us`.
 -- more: there may be more of them.
 -- gone: how many were deleted.
 create or replace function engine.delete_late_jobs(
@@ -14,7 +13,7 @@ declare
   v_failed bigint;
 begin
   gone := 0;
-  if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;  -- lock: old rows
   delete from sluice.done_late where ctid = any (array(
     select ctid from sluice.done_late where finished_at < v_done_before limit v_portion));
   get diagnostics gone = row_count;

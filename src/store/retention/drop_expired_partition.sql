@@ -3,7 +3,6 @@
 -- the order in which a finish locks them, and gives up after 200 ms until the next round, so that finishes do not queue
 -- behind a lock that waits for a long query.
 -- p_done_ms, p_failed_ms: how long finished and failed jobs are kept.
--- p_cap: as in `engine.limiter_now_us`.
 -- more: the name of the dropped partition; null when none was dropped.
 -- rows, bytes: its size, as in `engine.table_size`.
 create or replace function engine.drop_expired_partition(
@@ -13,7 +12,7 @@ declare
   v_old record;
   v_young boolean;
 begin
-  if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;  -- lock: old rows
   select * into v_old from engine.find_droppable_partitions(p_done_ms, p_failed_ms, p_cap) limit 1;
   if v_old.name is null then return; end if;
   select v.rows, v.bytes into rows, bytes from engine.table_size(format('sluice.%I', v_old.name)::regclass) v;

@@ -4,7 +4,6 @@
 -- eventually; reading 10^7 rows that it has not summarized takes more than 10 s.
 -- p_done_ms, p_failed_ms: how long finished and failed jobs are kept.
 -- p_last: the `more` of the previous portion; null: from the start.
--- p_cap: as in `engine.limiter_now_us`.
 -- more: where the next portion begins; null: all is done.
 create or replace function engine.summarize_partitions(
   p_done_ms bigint, p_failed_ms bigint, p_last text, p_cap bigint, out more text)
@@ -15,7 +14,7 @@ declare
   v_block bigint;
   v_old record;
 begin
-  if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;
+  if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;  -- lock: old rows
   for v_old in
     select p.name, x.indexrelid::regclass as index,
            pg_relation_size(x.indrelid) / current_setting('block_size')::bigint as blocks
