@@ -27,6 +27,7 @@ export interface Claimer {
   tasks: readonly string[]
 }
 
+/** A reply of `claim_jobs.sql`, whose header lists what it can mean. */
 interface Answer {
   now_us: string | null
   waited_us: string

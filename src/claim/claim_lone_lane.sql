@@ -1,12 +1,10 @@
 -- Serves a claim whose only active class has one lane with jobs to give, without comparing lanes. It locks
 -- buckets, reads limits (`engine.read_claim_room`) and hands out jobs in the same order and way as
 -- `engine.decide_claim`. The lane's jobs have no costs. It does not seat a lane that did not wait and whose arrivals
--- can all begin. Parameters: as in `engine.claim_jobs`, and:
+-- can all begin.
 -- p_class: the class, locked; its jobs need no label and no pool.
 -- p_news: what has arrived for the class.
--- p_begun: the limiter clock when the claim began.
 -- served = false: this case needs `engine.decide_claim`, and nothing was changed.
--- p_ahead: grants up to so many jobs ahead of time, when too few can begin now (`engine.grant_lanes_ahead`).
 create or replace function engine.claim_lone_lane(
   p_claim uuid, p_worker bigint, p_class bigint, p_news engine.news, p_want integer, p_begun bigint, p_since bigint,
   p_cap bigint, p_ahead integer) returns engine.served
@@ -54,7 +52,7 @@ begin
     v_done.granted := v_mark.granted; v_done.jobs := v_mark.jobs; v_move := v_mark.moves[1];
     v_done.instants := nullif(v_ahead.instants[:v_mark.granted], '{}');
   end if;
-  v_done.soon := current_setting('sluice.met_locked', true) is not distinct from 'yes';
+  v_done.soon := current_setting('sluice.met_locked', true) is not distinct from 'yes';  -- `engine.try_lock_job`
   -- Behind jobs that were set aside, or went away meanwhile, there may be others.
   v_done.again := (v_done.granted < p_want and (v_move.more and v_done.granted < v_take
     or not v_done.soon and v_move.seen > v_move.taken)) is true;

@@ -1,10 +1,6 @@
 -- Decides a claim among many lanes. It selects lanes, locks their buckets, reads the clock once, divides the room,
 -- marks and charges jobs, and advances the lanes. All claims take their locks in this order. The caller has locked the
--- classes. Parameters: as in `engine.claim_jobs`, and:
--- p_classes: the locked classes.
--- p_new: those in which nothing waited until now.
--- p_most: number of lanes to consider.
--- p_ahead: grants up to so many jobs ahead of time, when too few can begin now (`engine.grant_lanes_ahead`).
+-- classes.
 create or replace function engine.decide_claim(
   p_claim uuid, p_worker bigint, p_classes bigint[], p_new bigint[], p_want integer, p_cap bigint, p_since bigint,
   p_most integer, p_ahead integer default null) returns engine.served
@@ -49,7 +45,7 @@ begin
   perform engine.update_lists(v_is.now_us, v_lanes, v_next, v_buckets[v_ahead.deciding], v_ahead.lead);
   select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken)
   into v_done.of, v_done.taken from unnest(v_mark.moves) m;
-  v_done.soon := current_setting('sluice.met_locked', true) is not distinct from 'yes';
+  v_done.soon := current_setting('sluice.met_locked', true) is not distinct from 'yes';  -- `engine.try_lock_job`
   v_unread := v_cand.cut or v_cand.horizon is not null;
   if v_ahead.deciding is not null then
     v_done.again := not v_done.soon and v_mark.granted < case when v_unread

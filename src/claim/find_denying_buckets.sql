@@ -2,7 +2,6 @@
 -- that denied the lane (p_blocked). If several buckets denied the lane in turn, it is the slowest of the buckets that
 -- lack room, as claim/room/reserve_units.sql requires. A label without room bars the worker, not the lane: that stays
 -- where other workers find it, unless another bucket lacks room for its next job, too.
--- p_rooms: as `engine.read_claim_room` returns them; that of a label has another bucket than p_buckets
 create or replace function engine.find_denying_buckets(
   p_lanes sluice.lane[], p_blocked integer[], p_buckets bigint[], p_rooms engine.room[])
 returns integer[] language plpgsql stable as $$

@@ -2,7 +2,6 @@
 -- would take longer than a grant may be used. It calls the functions of a claim without effect, and then claims for no
 -- task; as any claim does, that may promote jobs that are due. It makes announced classes last, because that locks
 -- class 0: processes that start at one time would wait for one another's planning.
--- Parameters: as in `engine.claim_jobs`
 create or replace function engine.plan_claim_statements(p_worker bigint, p_cap bigint) returns void
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$

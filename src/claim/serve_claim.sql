@@ -1,9 +1,6 @@
 -- Locks these classes, reads their arrivals, and serves a claim from them: by `engine.claim_lone_lane` if one lane is
--- alone, otherwise by `engine.absorb_arrivals` and `engine.decide_claim`. Parameters are those of `engine.claim_jobs`,
--- and:
+-- alone, otherwise by `engine.absorb_arrivals` and `engine.decide_claim`.
 -- p_plain: no job requires a label or a pool
--- p_begun: when the claim began, in the limiter's time, in microseconds
--- p_most: how many lanes to look at
 create or replace function engine.serve_claim(
   p_claim uuid, p_worker bigint, p_classes bigint[], p_plain boolean, p_want integer, p_begun bigint,
   p_since bigint, p_cap bigint, p_most integer, p_ahead integer) returns engine.served

@@ -1,5 +1,15 @@
 -- Composite types that the functions of this module pass to each other. They are in the schema of the functions, not of
 -- the tables, because a release may change them.
+--
+-- Parameters that recur in the functions of all modules. They are explained here once; a header explains only what
+-- differs.
+-- p_now: the limiter's clock, in microseconds, as are other times that are numbers.
+-- p_at, p_wall: what the store's clock shows then.
+-- p_cap: the latest time that the limiter's clock can show, by the caller's monotonic clock; null: unknown.
+-- p_bucket, p_buckets: ids of buckets. p_rooms: what these allow, read under their locks (engine.bucket_room).
+-- p_ord: a bucket's position in that call.
+-- p_further: for one more request of a running job, to which concurrency does not apply, nor a pause.
+-- p_need: units of each bucket that are waited for. p_claim: the claim or the take that units are granted to.
 
 -- The room of a bucket, as limits/room/bucket_room.sql returns it: a claim charges the same state that it has decided
 -- by.

@@ -3,7 +3,6 @@
 -- hold for another cause (engine.hold_buckets), such as that the vendor has nothing left, goes on.
 -- It notifies workers and takers that wait for the buckets.
 -- p_age_us: how long ago the accepted request got its grant, or longer; null: an operator ends it, whatever was sent.
--- p_cap: as for engine.limiter_now_us.
 -- p_host: the host that accepted it; another host that is down stays so. Null: ends the holds of all hosts.
 -- p_but: holds for this cause stay: a rejected credential only shows that the vendor is not down.
 create or replace function engine.accept_buckets(

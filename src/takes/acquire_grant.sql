@@ -6,7 +6,6 @@
 -- p_units: units of each bucket. A taker is charged one unit of a bucket that counts only places.
 -- p_back: an unused grant to give back first. Null: none.
 -- p_back_units: units of each bucket to give back (`engine.give_back_grants`).
--- p_cap: as in `engine.claim_jobs`.
 -- p_job, p_claim: the running job and its claim; null for a taker.
 -- p_taker: JSON with the fields of engine.taker; null for a job.
 -- granted: all units are charged.
@@ -18,7 +17,6 @@
 -- life_us: microseconds for which the taker's places last. Null: it has none.
 -- n: the place in the line that the taker had until it was granted.
 -- fresh_us: microseconds within which a request may begin under the grant. Null: the buckets count only places.
--- redis_epoch: as in `engine.claim_jobs`.
 -- lacking: whether each bucket denied it. Null: it was granted.
 -- probing: as in engine.decide_grant.
 create or replace function engine.acquire_grant(

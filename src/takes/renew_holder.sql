@@ -1,7 +1,6 @@
 -- Renews the lease of a process that holds places, for all of its places in one statement.
 -- p_holder: the process.
 -- p_life: how long the lease lasts from now on, in microseconds.
--- p_cap: as in `engine.limiter_now_us`.
 -- now_us: the time of the renewal.
 -- life_us: p_life; null: the process was given up meanwhile and holds no places any more.
 -- held: the grants under which it holds places.

@@ -6,7 +6,6 @@
 -- p_took: units of each that the grant was charged.
 -- p_used: units of each that were used.
 -- p_full: whether each refunds all at once (`engine.refund_units`).
--- p_cap: as in `engine.limiter_now_us`.
 create or replace function engine.settle_take(
   p_grant uuid, p_buckets text[], p_took bigint[], p_used bigint[], p_full boolean[], p_cap bigint) returns void
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '1s'

@@ -1,7 +1,6 @@
 -- Returns in how many microseconds buckets that denied a grant can have room for it. 2^53 - 1: not by time.
 -- p_needs, p_places: units and places that must be free in each bucket.
 -- p_is_job: as in `engine.bucket_room`.
--- p_now: limiter's time in microseconds.
 create or replace function engine.soonest_room(
   p_buckets bigint[], p_needs bigint[], p_places bigint[], p_is_job boolean, p_now bigint) returns bigint
 language plpgsql as $$

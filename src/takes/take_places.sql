@@ -1,7 +1,6 @@
 -- Takes a place in each of these buckets for a grant, and renews the lease of the taker's process once a third of
 -- p_taker.life has passed.
 -- p_grant: the grant's id.
--- p_now: limiter's time in microseconds.
 -- Returns how long the lease lasts, in microseconds. Null: the process was given up, and has to start again under
 -- another id.
 create or replace function engine.take_places(p_grant uuid, p_buckets bigint[], p_taker engine.taker, p_now bigint)

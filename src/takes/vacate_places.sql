@@ -1,7 +1,6 @@
 -- Takes the places in these buckets away from processes whose lease has expired. Such a process has lost its places for
 -- good, and its next renewal returns that (`engine.renew_holder`). The caller holds the buckets' locks, and makes their
 -- lists due afterwards (`engine.make_lists_due`), because the turn may be that of jobs or of another taker.
--- p_now: limiter's time in microseconds.
 -- Returns the bucket of each place that it freed; null: it freed none.
 create or replace function engine.vacate_places(p_buckets bigint[], p_now bigint)
 returns bigint[] language plpgsql as $$

@@ -4,7 +4,6 @@
 -- `engine.seat_lanes` inserts it. Its buckets are in the order of the job's buckets, and so of its costs. A bucket that
 -- depends on a worker's label (`ip@host`) stands under that name; each claim finds the worker's own bucket for it
 -- (`engine.resolve_buckets`).
--- p_now: microseconds of the limiter clock.
 -- p_news: what has arrived for each class (`engine.read_arrivals`).
 create or replace function engine.absorb_arrivals(p_now bigint, p_news engine.news[])
 returns void language plpgsql as $$

@@ -1,7 +1,6 @@
 -- Finds the classes that a worker of these queues, tasks and labels serves, without locks.
 -- p_queues: null for all queues.
 -- p_labels: null for any labels.
--- p_now, p_since: microseconds of the limiter clock; no list was due before p_since.
 -- classes: all of them.
 -- labelled: one of them needs a label.
 -- active: those that may have something to do: arrivals, ready lanes, or a list that is due after p_since. A class

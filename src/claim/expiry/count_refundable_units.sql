@@ -2,7 +2,6 @@
 -- to takes within the last minute. Further grants of attempts count as well, because the ledger does not show which job
 -- they belong to. It looks back as far as `engine.refund_units` does.
 -- p_since: when the oldest claim began that has running jobs in this bucket, in microseconds; null: no job runs
--- p_now: in microseconds
 create or replace function engine.count_refundable_units(p_bucket bigint, p_since bigint, p_now bigint) returns bigint
 language plpgsql stable as $$
 begin

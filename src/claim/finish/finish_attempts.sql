@@ -10,7 +10,8 @@
 -- - failed: the job has failed; p_reasons has the reason.
 -- - retry: the job is due again in p_delays_us, in the lane of retries (store/lane_id.sql).
 -- - throttled: the vendor refused it, which is no failure; the job is due again in p_delays_us, in its own lane.
--- - return: the handler was not called; the attempt does not count. The job is in its place again at once, unless it is
+-- - return: the attempt does not count, and its grant is not given back here: the worker has done so already, because
+-- no call was made, or the handler has used it and delayed the job. The job is in its place again at once, unless it is
 -- put off. The same holds after unused, denied and interrupt (`engine.lock_classes_of_jobs`).
 -- - unused: as return, and the grant is given back. An unused or returned attempt may be put off by p_delays_us;
 -- p_reasons then names the cause.

@@ -5,7 +5,6 @@
 -- p_actual: the units that were used
 -- p_grants, p_units: the attempt's grants, the oldest first, and the units of each
 -- p_full: refund all at once (`engine.refund_units`)
--- p_cap: as in `engine.claim_jobs`
 -- lost: the claim no longer has the job
 create or replace function engine.settle_attempt(
   p_job uuid, p_claim uuid, p_name text, p_actual bigint, p_grants uuid[], p_units bigint[], p_full boolean,

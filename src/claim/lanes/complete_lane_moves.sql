@@ -1,7 +1,7 @@
 -- Adds to the moves of lanes what a claim could not mark: lanes from which it wanted jobs and that had none, because
--- those were cancelled or moved to another lane; and jobs that another transaction has locked. A lane with such jobs
--- that gave others counts as one that has more. A lane that gave none leaves its list, so that it keeps no turn from
--- others, and is announced to the next claim.
+-- those were cancelled or moved to another lane; and jobs that another transaction has locked (`engine.try_lock_job`
+-- sets sluice.met_locked). A lane with such jobs that gave others counts as one that has more. A lane that gave none
+-- leaves its list, so that it keeps no turn from others, and is announced to the next claim.
 -- p_moves: the moves of lanes that gave jobs.
 -- p_lane: the lanes of the claim.
 -- p_take: how many jobs it wanted from each lane.

@@ -1,7 +1,6 @@
 -- Returns how many lanes of a class a claim looks at, and one of them (`engine.claim_lone_lane`): lanes in front of the
 -- ready list and of lists that are due, and lanes that stand behind another lane of their fair key. It stops counting
 -- as soon as it has seen that no lane is alone.
--- p_begun, p_since: as in `engine.claim_lone_lane`
 create or replace function engine.find_front_lanes(
   p_class bigint, p_begun bigint, p_since bigint, out n bigint, out lane bigint) language plpgsql stable as $$
 begin

@@ -18,9 +18,9 @@ begin
     from engine.read_turns(p_classes, p_now, p_since, p_most) t
     window k as (partition by (t.lane).fair | 1)
   ), front as (
-    -- A class that was held back (paused, or without a worker) may be at most 64 turns behind the others, and a class
-    -- in which no job waited until now may not be behind at all. Corrupt turns could be so large that a class which
-    -- followed them would have no turns left. So no class is lifted beyond half of the range of bigint.
+    -- A class that was held back (paused, or without a worker) may be at most 64 turns behind (`engine.seat_lanes`),
+    -- and a class in which no job waited until now may not be behind at all. Corrupt turns could be so large that a
+    -- class which followed them would have no turns left. So no class is lifted beyond half of the range of bigint.
     select f.class, min(f.lift) as lift, max(f.own) as far,
            least(4611686018427387904, max(min(least(f.own, f.last))) over ())
              - case when f.class = any (p_new) then 0 else 64000000 end as lead

@@ -1,7 +1,7 @@
 -- Seats lanes that begin to wait among the ready lanes of their class. A fair key that did not wait gets a virtual
 -- start that is not before the first key that waited (no credit for idleness), and at most 64 turns behind it (no
--- lasting debt for having been alone). The keys that waited are those in the lists in which the lane can stand. A new
--- lane has v = -1, and is inserted.
+-- lasting debt for having been alone); 64 was chosen, and not measured. The keys that waited are those in the lists in
+-- which the lane can stand. A new lane has v = -1, and is inserted.
 -- p_lanes: the lanes
 -- p_news: what has arrived for the class
 create or replace function engine.seat_lanes(p_class bigint, p_now bigint, p_lanes sluice.lane[], p_news engine.news)

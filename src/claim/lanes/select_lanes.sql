@@ -4,9 +4,6 @@
 -- reads stand in front, no claim knows which lanes come after them, and no lane can be served. So when too few lanes
 -- may be served before the horizon, it moves the turns that it reads forward to the real position of their fair keys,
 -- and reads again.
--- p_new: classes in which no job waited until now
--- p_since: no list was due before this time, in microseconds
--- p_most: how many lanes at most
 -- starts: the virtual start of each lane's fair key; beside other classes it includes the class's lift
 -- turns: the same without the lift of the lane's class, as its lanes have it (vstart)
 -- steps: what a unit of each lane adds to the turn of its fair key

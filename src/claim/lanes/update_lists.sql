@@ -3,7 +3,6 @@
 -- lanes in front of the other lists (`engine.reserve_units`), and no longer for those that are not in front. A list is
 -- due when the next job of its front lane fits beside the units that are reserved for others; if only those are in its
 -- way it is due soon. Where limits have shares, it records which shares were denied.
--- p_now: microseconds of the limiter clock.
 -- p_was: the lanes as they were found.
 -- p_next: the lanes that moved, as they stood before `engine.choose_front_lanes`. Their turns are used as lower bounds
 -- only. That is safe because `engine.choose_front_lanes` gives a lane the furthest turn of its key, which is not before

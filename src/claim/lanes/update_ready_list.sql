@@ -1,7 +1,6 @@
 -- Updates the ready list of a class that has ready lanes now. Its due time is p_now, to the second: the row is
 -- rewritten once a second, so that workers which looked at lists that were due before see it, and readers pass few dead
 -- turns.
--- p_now: microseconds of the limiter clock.
 -- p_front: the smallest virtual start among the ready lanes, or less.
 create or replace function engine.update_ready_list(p_class bigint, p_now bigint, p_front bigint) returns void
 language plpgsql as $$

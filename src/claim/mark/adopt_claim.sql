@@ -1,6 +1,6 @@
 -- Returns the unfinished jobs of a claim, to be handed out again. It never inserts a claim, so a claim whose last job
 -- ends meanwhile returns nothing.
--- jobs: as in `engine.claim_jobs`, without their inputs; null: none.
+-- jobs: without their inputs; null: none.
 -- instants: when each of them may begin, if they were granted ahead of time (`engine.grant_ahead`); null: all may begin
 -- since the claim.
 create or replace function engine.adopt_claim(p_claim uuid, out jobs text, out instants bigint[])

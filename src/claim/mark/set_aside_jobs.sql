@@ -5,7 +5,6 @@
 create or replace function engine.set_aside_jobs(p_ids uuid[], p_at timestamptz) returns void language plpgsql as $$
 begin
   update sluice.job set due_at = 'infinity',
-    delay_reason = case when expires_at <= p_at then 'expired' else 'too-dear' end
-  where id = any (array(select id from sluice.job where id = any (p_ids) and claim is null and due_at is null
-                        for update skip locked));
+    delay_reason = case when expires_at <= p_at then 'expired' else 'too-dear' end where id = any (array(
+    select id from sluice.job where id = any (p_ids) and claim is null and due_at is null for update skip locked));
 end $$;

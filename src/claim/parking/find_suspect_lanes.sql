@@ -1,7 +1,6 @@
 -- Returns the lanes of a class that a claim at p_now may read: lanes with arrivals, lanes in front of the lists that
 -- are ready or due, lanes that stand behind another one of their fair key, and lanes from which turns are computed.
 -- p_arrived: the lanes with arrivals
--- p_now: in microseconds
 create or replace function engine.find_suspect_lanes(p_class bigint, p_arrived bigint[], p_now bigint)
 returns bigint[] language plpgsql as $$
 begin

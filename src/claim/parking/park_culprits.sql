@@ -2,7 +2,7 @@
 -- names. It parks in one class only, because a further class's lock would come before the locks of this class's
 -- buckets. It repeats what a claim does, by classes, buckets, lanes and jobs, under a claim's locks, and rolls it back
 -- (`engine.probe_claim`). Call outside of claims.
--- The parameters are those of `engine.claim_jobs`.
+-- p_tasks, p_want: of the claim that failed
 create or replace function engine.park_culprits(p_worker bigint, p_tasks text[], p_want integer, p_cap bigint)
 returns text[] language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off

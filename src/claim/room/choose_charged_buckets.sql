@@ -1,8 +1,6 @@
 -- Decides which buckets each job of a claim charges where that depends on the worker and the moment: for a label the
 -- worker's own bucket, for a pool the member that has the most room left after the jobs before it, and beside takers. A
 -- job that finds no member is left out.
--- p_labels, p_members: as `engine.resolve_buckets` returns them
--- p_rooms: as `engine.read_claim_room` returns them
 -- The others: as in `engine.mark_jobs`.
 -- seqs: the jobs
 -- charged_buckets: for each of seqs its actual buckets, in the order of the job's, joined by U+001F; null: the job's

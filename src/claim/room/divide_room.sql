@@ -2,10 +2,9 @@
 -- and reads the next jobs of lanes whose jobs have costs. It does not know how many jobs lanes without costs have.
 -- p_starts: the virtual start of each lane's fair key
 -- p_steps: what a unit of each lane adds to it
--- p_rooms: as `engine.read_claim_room` returns them. What a pool has available is the sum of its members' room, and
--- decides where no job needs more than one unit; its other numbers are those of one member.
+-- p_rooms: what a pool has available is the sum of its members' room, and decides where no job needs more than one
+-- unit; its other numbers are those of one member.
 -- p_horizon, p_first: as in `engine.divide_by_turns`
--- p_at: what the store's clock shows
 -- take: how many jobs each lane gives
 -- blocked: the position in p_buckets of the bucket that denied each lane; 0: none did
 -- of, seqs: for each job of a lane with costs: its lane and its seq

@@ -4,7 +4,6 @@
 -- its turn comes. It locks nothing; `engine.decide_claim` checks again.
 -- p_labels: the worker's labels.
 -- p_classes: classes with something to do.
--- p_now: microseconds of the limiter clock.
 -- classes: those to leave out.
 -- bucket: of the label buckets without room, the one that has room first. Null: all have room.
 -- due, period, slack: next, period and slack of that bucket, as in `engine.bucket_room`.

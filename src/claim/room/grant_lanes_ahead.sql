@@ -9,11 +9,8 @@
 -- class, other lanes in the list of a bucket that does not decide, takers, or a lane that units are reserved for. Nor
 -- if the jobs run at most once, because all that a killed worker had claimed would end as doubtful.
 -- p_lanes: the lanes, of one class and without costs
--- p_rooms: the room of p_buckets, as `engine.read_claim_room` returned it
--- p_want: how many jobs may begin now, at most
--- p_now: the limiter's clock, in microseconds
--- p_ahead: as in `engine.claim_jobs`; null: nothing is granted ahead. A worker for which it is 0, and that gets nothing
--- because of others' grants ahead, stops these (`engine.stop_grants_ahead`).
+-- p_ahead: a worker for which it is 0, and that gets nothing because of others' grants ahead, stops these
+-- (`engine.stop_grants_ahead`).
 -- The lead of the result is 80 ms, because a worker that wakes late, and its claim, mostly take less, so no unit is
 -- lost. It is 40 ms if the worker could take only what becomes free within 100 ms: workers whose slots are taken for
 -- longer would come back for each slot that becomes free.

@@ -5,7 +5,6 @@
 -- p_buckets, p_members: the buckets, locked by the caller, and the members of the pools among them
 -- p_lists: p_buckets under the names that lanes use
 -- p_lanes: the lanes that are served
--- p_cap: as in `engine.claim_jobs`
 -- now_us: the time of the decision, in microseconds
 -- at: what the store's clock shows then
 -- rooms: what p_buckets, and then p_members, allow, as `engine.recorded_room` returns it, without those units;
@@ -16,7 +15,6 @@
 -- (`engine.renew_buckets`), because it takes a while; then nothing may be granted now. Null: none, or they are being
 -- rebuilt already (sluice.renewal), and have no room meanwhile. A statement that renewed hundreds might exceed a
 -- statement_timeout each time.
--- probing: the vendor has refused requests of a bucket that may grant one now (`engine.refuse_buckets`)
 create or replace function engine.read_claim_room(
   p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint,
   out now_us bigint, out at timestamptz, out rooms engine.room[], out first integer[],

@@ -3,6 +3,8 @@
 -- nothing else is in its way. Or another bucket denied it twice while the bucket of its list had room: then it gets
 -- units of its other buckets. Such a lane waits for the slowest bucket that lacks room, and units are reserved in the
 -- buckets that are slower still: this is one order for all lanes, so no two lanes wait for each other.
+-- In the other buckets more than one job gets units: up to 16, which bounds the jobs that are read, and up to an eighth
+-- of the bucket, so that four lanes can have them, because at most half of a bucket is reserved.
 -- It deletes reservations of the lane that are no longer due. Call under the locks of the class and of the buckets.
 -- Returns how many units the lane's next job needs of the bucket that it waits for; null: one.
 create or replace function engine.reserve_units(p_lane sluice.lane, p_now bigint)

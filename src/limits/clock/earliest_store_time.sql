@@ -2,7 +2,6 @@
 -- the last p_ms milliseconds (a step changes its setting). An instant that was written within p_ms, as the store's
 -- clock showed it then, is over when it is earlier than this time.
 -- p_ms: in milliseconds.
--- p_cap: as for engine.limiter_now_us.
 create or replace function engine.earliest_store_time(p_ms bigint, p_cap bigint)
 returns timestamptz language plpgsql as $$
 declare

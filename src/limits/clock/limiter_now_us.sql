@@ -1,6 +1,5 @@
 -- Returns the clock of all limits, in microseconds: the store's clock with its steps taken out, so that a step neither
 -- opens nor stalls a window.
--- p_cap: the latest time that this clock can show, by the caller's monotonic clock; null: unknown.
 create or replace function engine.limiter_now_us(p_cap bigint default null) returns bigint language plpgsql as $$
 begin
   return (select engine.limiter_time(e.clock_lead_us, e.watched, p_cap) from sluice.epoch e);

@@ -13,8 +13,7 @@ declare
   v_quota bigint[] := array_fill(0::bigint, array[cardinality(p_def.kind), 6]);
   v_periods bigint[] := engine.calendar_periods(p_def, p_wall);
   v_clock_lead bigint := (select e.clock_lead_us from sluice.epoch e limit 1);
-  -- Null: no step is known.
-  v_least bigint := (select least(min(s.before_us), min(s.clock_lead_us)) from sluice.step s);
+  v_least bigint := (select least(min(s.before_us), min(s.clock_lead_us)) from sluice.step s);  -- null: no steps
   v_margin bigint;
   v_starts bigint;
   v_ends bigint;

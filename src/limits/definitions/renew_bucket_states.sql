@@ -6,7 +6,6 @@
 -- (engine.is_ledger_too_long), the bucket is recorded in sluice.renewal: it grants nothing until
 -- engine.rebuild_next_bucket has rebuilt it. The caller has locked the buckets.
 -- p_buckets: their ids.
--- p_cap: as in engine.limiter_now_us.
 create or replace function engine.renew_bucket_states(p_buckets bigint[], p_cap bigint default null) returns void
 language plpgsql as $$
 declare

@@ -1,7 +1,6 @@
 -- Writes the state of buckets that a claim found stale (engine.renew_bucket_states), under their locks. The claim is
 -- repeated after it.
 -- p_buckets: their ids.
--- p_cap: as in engine.limiter_now_us.
 create or replace function engine.renew_buckets(p_buckets bigint[], p_cap bigint default null) returns void
 language plpgsql set enable_seqscan = off set jit = off set lock_timeout = '1s' as $$
 begin

@@ -2,7 +2,6 @@
 -- so they count from now on, too (docs/margins.md, "Slow answers"). As units used beyond a grant, they may
 -- owe more than a bucket holds, and cannot be given back. Quotas do not count them: their margin is what is stated.
 -- p_buckets: their ids, each once; p_units: units for each.
--- p_cap: as for engine.limiter_now_us.
 -- Returns the epoch under which Redis has to charge them, too: the state of a later one is built from the ledger. Null:
 -- no limit is in Redis.
 create or replace function engine.charge_again(p_buckets bigint[], p_units bigint[], p_cap bigint)

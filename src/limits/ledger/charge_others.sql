@@ -8,7 +8,6 @@
 -- p_most, p_left: as in engine.find_others_use.
 -- p_since_us: what was granted so many microseconds ago, or earlier, is not in the vendor's count.
 -- p_reset_us: time until the vendor's count begins anew; null: not known.
--- p_cap: as for engine.limiter_now_us.
 -- Returns what was charged, and for how long buckets are held; none for a bucket that did not change.
 create or replace function engine.charge_others(
   p_buckets bigint[], p_most bigint[], p_left bigint[], p_since_us bigint[], p_reset_us bigint[], p_cap bigint)

@@ -3,7 +3,6 @@
 -- appended has no claim, so these units cannot be given back. The caller has locked the bucket.
 -- p_claim: id of the grant; null: the units count now.
 -- p_units: units used beyond it.
--- p_now: the limiter's clock, in microseconds.
 -- p_cause: as in engine.append_ledger.
 create or replace function engine.charge_overrun(p_bucket bigint, p_claim uuid, p_units bigint, p_now bigint,
   p_cause text default null)

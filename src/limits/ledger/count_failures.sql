@@ -5,7 +5,6 @@
 -- p_who: in each, the job or key that failed.
 -- p_fine_us: in each, how long ago the calling process had a request served; null: it does not know of one.
 -- p_apart_us: failures further apart are not in a row.
--- p_cap: as for engine.limiter_now_us.
 -- n, who: by position, failures in a row, and how many jobs or keys they are of (at most 8).
 create or replace function engine.count_failures(
   p_scopes bigint[], p_who bigint[], p_fine_us bigint[], p_apart_us bigint, p_cap bigint,

@@ -7,7 +7,6 @@
 -- p_most: units of the vendor's window, or of the limit's, whichever is smaller.
 -- p_left: units that the vendor has left.
 -- p_from: nothing that was granted earlier is in the vendor's count; p_until: when that begins anew, null: not known;
--- p_now: times of the limiter's clock, in microseconds.
 create or replace function engine.find_others_use(
   p_bucket bigint, p_most bigint, p_left bigint, p_from bigint, p_until bigint, p_now bigint)
 returns bigint language plpgsql stable as $$

@@ -1,7 +1,6 @@
 -- Holds buckets: they grant nothing for p_us microseconds from now. Only ever lengthens a hold. The hold counts from
 -- the bucket's own time: after a backward step of the clock it must not end before it began.
 -- p_buckets: their ids.
--- p_cap: as for engine.limiter_now_us.
 -- p_cause: null: the vendor refused a request (engine.refuse_buckets), or demanded the pause; `used`, `closed`: other
 -- programs have used the limit up in Redis, or it is closed there; `spent`: the vendor has nothing left
 -- (engine.charge_others). `sluice why` reads it.

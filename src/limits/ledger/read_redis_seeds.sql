@@ -1,7 +1,7 @@
 -- Returns what counts in each bucket of limits that others may share, from the ledger: an epoch in Redis begins with
 -- it. Leaves out buckets that decide as if they had never been used, and buckets that are only this database's (pools,
 -- what shares leave to others).
--- $1: latest time that the limiter's clock can show, as p_cap of engine.limiter_now_us.
+-- $1: latest time that the limiter's clock can show; null: unknown.
 select case when b.key = '' then b.name else b.name || ':' || b.key end as take, r.version,
        greatest(0, r.hold - r.now_at)::float8 as hold_us,
        to_json(r.debt) as debt, to_json(r.parts) as parts, to_json(r.quota) as quota

@@ -9,7 +9,6 @@
 -- p_shared: the request's other buckets.
 -- p_wait_us: how long the vendor wants to be left alone; null: it stated no time.
 -- p_age_us: how long ago the request got its grant, or longer.
--- p_cap: as for engine.limiter_now_us.
 -- p_answer: the vendor's answer, for people.
 -- p_cause, p_host: as in sluice.refusal.
 -- p_again: holds only buckets that are on trial already, and keeps the causes for which they are held.

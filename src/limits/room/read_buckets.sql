@@ -1,7 +1,6 @@
 -- Reads what is stored about buckets, in the order of p_buckets: name, pause, newest ledger row (as a whole, and some
 -- columns), and the row of sluice.epoch. It is SQL, because the planner puts the query in place
 -- of the call. Nothing sorts: sluice.epoch has one row, and a LATERAL query with a LIMIT keeps the order.
--- p_further: as in engine.bucket_room; then a pause does not count.
 create or replace function engine.read_buckets(p_buckets bigint[], p_further boolean)
 returns table (
   ord integer, id bigint, name text, parked boolean, paused boolean, newest sluice.ledger, n bigint, at bigint,

@@ -6,17 +6,16 @@
 -- next: when p_need units and a place are free (2^53 - 1: time alone does not free them).
 -- most: more units than that are never free under this definition.
 -- period, slack: microseconds in which one unit becomes free; how long it may stay unused before others are lost.
--- A pace forgives less than a unit, so its period is that much shorter: workers must not lag behind it.
+-- A pace forgives less than a unit (part_us), so its period is that much shorter: workers must not lag behind it. Both
+-- count three quarters of that, because workers come later than planned.
 -- life: microseconds for which a grant may be used.
 -- wall: what the store's clock shows then, which decides calendars.
 -- stale: engine.renew_bucket_states has to write the state anew, which takes a while; until then it has no room.
 -- The newest row is under an older definition (then the state is that under the older one), or its quotas cannot be
 -- computed from what is kept (engine.advance_quota_periods).
--- p_buckets: their ids.
--- p_now: the limiter's clock, in microseconds; null: this function reads it, once.
--- p_further: for one more request of a running job, to which concurrency does not apply.
--- p_need: units of each bucket that are waited for, from one to as many as it holds. Null: one. If more than older
--- code allows is needed, next is a second later at least, as nobody knows when that code is gone.
+-- p_now: null: this function reads the clock, once.
+-- p_need: from one to as many as it holds. Null: one. If more than older code allows is needed, next is a second later
+-- at least, as nobody knows when that code is gone.
 -- p_exact: takes p_need as it is: more than the bucket holds (for several waiters together), or below one (as if units
 -- had been given back: one at 0, two at -1).
 -- probe: above 0, the vendor has refused requests: one grant at a time, after which the bucket is held for so many
@@ -29,7 +28,7 @@
 -- A bucket that is paused has no room for waiting jobs. A bucket that has granted units ahead of time has none before
 -- the last of them may be used.
 -- A pace denies nothing, but eases its rate (engine.ease_debt).
--- p_cap: as in engine.limiter_now_us; it counts where p_now is null.
+-- p_cap: counts where p_now is null.
 -- read_at: p_now, or what this function read instead; now_at is not before the newest ledger row.
 -- p_states: the newest rows and the definitions of the buckets and of the members of pools, in place of the recorded
 -- ones (engine.renewed_state).

@@ -4,7 +4,6 @@
 -- p_def, p_i: the definition, and the number of the rule in it.
 -- p_debt: debts of all its rules.
 -- p_parts, p_quota: parts and periods of all its rules, as of p_now (ledger).
--- p_now: the limiter's clock, in microseconds.
 -- p_exact: several waiters need the units together, so a pace may free them one by one.
 -- p_clock_lead: by how many microseconds the limiter's clock is ahead of the store's, by which calendars go.
 create or replace function engine.rule_free_at(

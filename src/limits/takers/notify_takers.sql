@@ -1,5 +1,4 @@
 -- Notifies the takers that wait for these buckets that units were given back.
--- p_now: limiter's time in microseconds.
 create or replace function engine.notify_takers(p_buckets bigint[], p_now bigint) returns void language plpgsql as $$
 begin
   if not exists (select 1 from sluice.taker where alive_until > p_now) then return; end if;

@@ -1,7 +1,5 @@
 -- Returns what is left of the room of buckets for jobs: where takers wait and have the turn, the units that they want
 -- are subtracted, and a place for each of them. Takers wait at members of a pool: a pool has what is left of these.
--- p_rooms: as engine.bucket_room returns them.
--- p_now: limiter's time in microseconds.
 create or replace function engine.units_left_for_jobs(p_rooms engine.room[], p_now bigint) returns engine.room[]
 language plpgsql stable as $$
 declare

@@ -2,7 +2,6 @@
 -- of each kind (100,001 means more); for partitions they are counted or estimated as in `engine.table_size`.
 -- p_done_ms, p_failed_ms: how long finished and failed jobs are kept.
 -- p_ledger_us: how long the ledger is kept.
--- p_cap: as in `engine.limiter_now_us`.
 -- partitions: partitions of history to drop, with their rows and bytes.
 -- late: jobs that finished after the partition of their day was dropped.
 -- keys: idempotency keys.

@@ -2,7 +2,6 @@
 -- their jobs may have finished later. A step of the store's clock does not make a partition older
 -- (`engine.store_time_ago`).
 -- p_done_ms, p_failed_ms: how long finished and failed jobs are kept.
--- p_cap: as in `engine.limiter_now_us`.
 -- before: jobs that finished before this time may be deleted.
 create or replace function engine.find_old_partitions(p_done_ms bigint, p_failed_ms bigint, p_cap bigint)
 returns table (parent text, name text, before timestamptz) language sql as $$
