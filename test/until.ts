@@ -3,10 +3,10 @@ import { vi } from 'vitest'
 /** How often a wait looks, in ms. */
 const intervalMs = 10
 /**
- * The longest pause between two looks that take time, such as queries, in ms. They cost the machine what the awaited work needs,
- * so each pause is a tenth of the wait so far, or three times the last look.
+ * The longest pause between two looks, in ms. Looks cost the machine what the awaited work needs: the pause after a query is a tenth
+ * of the wait so far, or three times the query, and the pause after another look is nine times the look.
  */
-const pauseMsMax = 50
+const pauseMsMax = 250
 
 /**
  * Resolves when `isTrue` resolves to something true, and rejects as soon as it rejects. After `limitMs` it rejects as
@@ -20,15 +20,16 @@ export async function until(
   const late = new Error(`not within ${limitMs} ms: ${what}`)
   const startMs = performance.now()
   let nextMs = startMs
+  const pause = (ms: number) => (nextMs = performance.now() + Math.min(ms, pauseMsMax) - intervalMs / 2)
   const look = () => {
     const sinceMs = performance.now()
-    const is = sinceMs >= nextMs && isTrue()
-    if (typeof is === 'boolean') return is
-    return is.finally(() => {
-      const nowMs = performance.now()
-      const pauseMs = Math.max((nowMs - startMs) / 10, (nowMs - sinceMs) * 3)
-      nextMs = nowMs + Math.min(pauseMs, pauseMsMax) - intervalMs / 2
-    })
+    if (sinceMs < nextMs) return false
+    const is = isTrue()
+    const tookMs = () => performance.now() - sinceMs
+    if (typeof is !== 'boolean')
+      return is.finally(() => pause(Math.max((performance.now() - startMs) / 10, 3 * tookMs())))
+    pause(9 * tookMs())
+    return is
   }
   await vi.waitUntil(look, { timeout: limitMs, interval: intervalMs }).catch((error: Error) => {
     throw error.message.startsWith('Timed out in waitUntil') ? late : error
