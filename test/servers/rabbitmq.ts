@@ -82,6 +82,7 @@ async function startNode({ tls }: { tls?: { cert: string; key: string } }): Prom
   const secure = tls === undefined ? [] : [`{ssl_listeners, [{"127.0.0.1", ${tlsPort}}]}`, certificate(tls)]
   writeFileSync(join(base, 'rabbitmq.config'), `[{rabbit, [${[...settings(port), ...secure].join(', ')}]}].\n`)
   writeFileSync(join(base, 'plugins'), '[].\n')
+  writeFileSync(join(base, 'boot'), boot)
   const modules = linkModules(join(bin, '../plugins'), base)
   // The server would start an epmd that stays for ever.
   const names = await serve({
@@ -102,7 +103,8 @@ async function startNode({ tls }: { tls?: { cert: string; key: string } }): Prom
       base,
       port,
       url: `amqp://guest:guest@127.0.0.1:${port}/%2f`,
-      isReady: () => answers(port, Buffer.from('AMQP\0\0\x09\x01')),
+      isReady: async () =>
+        (await answers(port, Buffer.from('AMQP\0\0\x09\x01'))) && (tls === undefined || (await accepts(tlsPort))),
     })
     const end = server.close
     const close = async () => {
@@ -151,6 +153,25 @@ function linkModules(plugins: string, base: string): NodeJS.ProcessEnv {
   return { RABBITMQ_PLUGINS_DIR: few }
 }
 
+/**
+ * Erlang that starts the server. Loading modules is nearly all of its work: loaded one by one, each of them copies the table of
+ * all exported functions. So most are loaded at once. RabbitMQ would also load all modules of the libraries that it uses, to look
+ * for steps of its own start there; it finds none listed, and those that it calls are loaded when it calls them.
+ */
+const boot = `
+Keys = fun(App) ->
+  {ok, [{application, App, Found}]} = file:consult(code:where_is_file(atom_to_list(App) ++ ".app")),
+  Found
+end,
+Libraries = [asn1, compiler, crypto, inets, mnesia, os_mon, public_key, ssl, syntax_tools, tools, xmerl],
+Installed = [App || App <- Libraries, code:where_is_file(atom_to_list(App) ++ ".app") =/= non_existing],
+Used = lists:append([proplists:get_value(modules, Keys(App)) || App <- [stdlib, mnesia]]),
+Own = [list_to_atom(filename:basename(File, ".beam")) || File <- filelib:wildcard("modules/*.beam")],
+[application:load({application, App, lists:keystore(modules, 1, Keys(App), {modules, []})}) || App <- Installed],
+code:ensure_modules_loaded(Used ++ Own),
+rabbit:boot().
+`
+
 function environment(base: string, node: Node, distPort: number): NodeJS.ProcessEnv {
   return {
     ...process.env,
@@ -166,7 +187,9 @@ function environment(base: string, node: Node, distPort: number): NodeJS.Process
     RABBITMQ_ENABLED_PLUGINS_FILE: join(base, 'plugins'),
     RABBITMQ_MNESIA_BASE: join(base, 'mnesia'),
     RABBITMQ_LOG_BASE: join(base, 'logs'),
-    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: `-pa ${join(base, 'modules')} -setcookie ${node.cookie} +sbwt none +sbwtdcpu none +sbwtdio none`,
+    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: `-pa ${join(base, 'modules')} -setcookie ${node.cookie} +sbwt none +sbwtdcpu none +sbwtdio none -eval file:eval("boot").`,
+    // The script starts Erlang, and `boot` RabbitMQ in it.
+    RABBITMQ_NODE_ONLY: '1',
     // With these two the script becomes the server, so that a signal meets the server itself.
     RABBITMQ_ALLOW_INPUT: '1',
     RABBITMQ_SERVER_START_ARGS: '-noinput',
@@ -205,6 +228,16 @@ async function requestNode(): Promise<Node> {
   const response = await fetch(`${inject('serverDoor')}/rabbitmq`)
   if (!response.ok) throw new Error(await response.text())
   return (await response.json()) as Node
+}
+
+/** True when something listens there. */
+function accepts(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1', () => {
+      resolve(true)
+      socket.destroy()
+    }).once('error', () => resolve(false))
+  })
 }
 
 /** True when it answers the bytes with some. */
