@@ -9,7 +9,7 @@ import type { Db } from '../../src/db/db.ts'
 import { type Schedule, scheduledFor } from '../../src/schedule/schedule.ts'
 import { ScheduleRunner } from '../../src/schedule/schedule-runner.ts'
 import type { Sluice } from '../../src/sluice.ts'
-import { emptied, engines, ownClock } from '../claim/engine.ts'
+import { emptied, mainEngines, ownClock } from '../claim/engine.ts'
 import { until } from '../until.ts'
 import { minutely } from './stage.ts'
 import { scheduleCalls } from './engine.ts'
@@ -18,7 +18,7 @@ const minuteMs = 60_000
 const hourMs = 60 * minuteMs
 const startMs = Date.parse('2026-06-01T12:00:30Z')
 
-describe.each(engines)('on $name', (engine) => {
+describe.each(mainEngines)('on $name', (engine) => {
   const store = emptied(engine)
   let sluice: Sluice
   let db: Db

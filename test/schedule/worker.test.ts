@@ -4,10 +4,10 @@ import { z } from 'zod'
 import { type Schedule, schedule, scheduledFor } from '../../src/schedule/schedule.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
-import { emptied, engines } from '../claim/engine.ts'
+import { emptied, mainEngines } from '../claim/engine.ts'
 import { crm, minutely, sync } from './stage.ts'
 
-describe.each(engines)('on $name', (engine) => {
+describe.each(mainEngines)('on $name', (engine) => {
   const store = emptied(engine)
   let sluice: Sluice
 
