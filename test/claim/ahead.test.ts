@@ -11,7 +11,7 @@ import { type Answer, claim, count, enter, finish, mainEngines, quietTask } from
 import { aheadOn, fast, used } from './ahead-stage.ts'
 
 /** How often takers try beside workers, and how long workers live, in seconds of the clock. */
-const [rounds, spanS] = isLong ? [150, 10] : [45, 3]
+const [rounds, spanS, servedS] = isLong ? [150, 10, 6] : [30, 3, 3]
 
 const settings = [
   ...mainEngines.map((engine) => ({ engine, name: engine.name, limits: [fast] })),
@@ -148,12 +148,12 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     const ids = [await worker([]), await worker([])]
     await live(
       ids.map((id) => ({ id, tasks: ['a', 'b'] })),
-      6,
+      servedS,
     )
     const left = await at.db.query<{ task: string; n: string }>(
       'select task, count(*) as n from sluice.job group by 1 order by 1',
     )
-    expect(left.map(({ task, n }) => [task, Number(n) < (task === 'a' ? 650 : 250)])).toEqual([
+    expect(left.map(({ task, n }) => [task, Number(n) < (task === 'a' ? 800 : 400) - 25 * servedS])).toEqual([
       ['a', true],
       ['b', true],
     ])
@@ -185,7 +185,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
         { id: first, tasks: ['a'] },
         { id: plain, tasks: ['a'], isAhead: false },
       ],
-      6,
+      servedS,
     )
     expect(all[1]?.got).toBeGreaterThan((all[0]?.got ?? 0) / 5)
   })

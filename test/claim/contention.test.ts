@@ -12,7 +12,7 @@ import { claim, claimsInHand, count, type Ending, enter, finish, perTenant, quie
 import { letClaimsWait } from './engine-parts.ts'
 import { jobsLeft } from '../store/engine.ts'
 
-const seconds = isLong ? 60 : 3
+const seconds = isLong ? 60 : 1
 /** How many jobs are sent, about: a fast machine would send 5,000 a second, and take minutes to end them. */
 const most = isLong ? 20_000 : 2_000
 const claimers = 8

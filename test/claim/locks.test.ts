@@ -317,7 +317,7 @@ describe('locks', () => {
     await ownClock(store.sluice.db, startMs)
     await watchClock(store.sluice.db)
     const all = new Set<string>()
-    for (const setting of fc.sample(anySetting(70), { seed, numRuns: isLong ? 50 : 5 })) {
+    for (const setting of fc.sample(anySetting(70), { seed, numRuns: isLong ? 50 : 3 })) {
       await empty(store.sluice.db)
       await forgetSteps(store.sluice.db)
       await store.taken()

@@ -6,8 +6,7 @@ import { claim, done, emptied, mainEngines, ownClock, quietTask } from './engine
 import { copies } from '../rows.ts'
 
 const startMs = 1_800_000_000_000
-const forMs = 90_000
-const jobs = 20
+const [forMs, jobs] = isLong ? [90_000, 20] : [45_000, 10]
 
 const cases = [
   { name: 'windows 10/10s and 20/10s', rules: [{ window: '10/10s' }, { window: '20/10s' }] },
@@ -34,7 +33,7 @@ describe.each(mainEngines)('jobs that need several saturated limits, on $name', 
   beforeAll(async () => void (at.clock = await ownClock(at.db, startMs)))
 
   it.each(cases.flatMap((one, i) => phases(i).map((phaseMs) => ({ ...one, i, phaseMs }))))(
-    '$name, phase $phaseMs ms: 20 of them get their share in 90 s',
+    `$name, phase $phaseMs ms: ${jobs} of them get their share in ${forMs / 1_000} s`,
     async ({ rules, i, phaseMs }) => {
       const limits = rules.map((rule, n) => limit(`several.${i}.${phaseMs}.${n}`, rule as never)) as Limit<object>[]
       const both = quietTask(`several.${i}.${phaseMs}.all`, limits)

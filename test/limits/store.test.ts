@@ -21,8 +21,8 @@ import { addBucket } from './engine.ts'
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
 
 describe.each([
-  { engine: 'PostgreSQL', histories: isLong ? 150 : 12, length: 120 },
-  { engine: 'PGlite', histories: isLong ? 20 : 3, length: 120 },
+  { engine: 'PostgreSQL', histories: isLong ? 150 : 6, length: 120 },
+  { engine: 'PGlite', histories: isLong ? 20 : 1, length: 120 },
 ])('the store decides as the specification does: $engine', ({ engine, histories, length }) => {
   let sluice: Sluice
   beforeAll(async () => {

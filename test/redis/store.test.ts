@@ -9,7 +9,7 @@ import { RedisStage } from './stage.ts'
 
 /** Repeats a run from the values that it has printed. */
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
-const histories = isLong ? 165 : 20
+const histories = isLong ? 165 : 8
 const length = 120
 
 const { client } = await freshRedis()
