@@ -150,7 +150,7 @@ for (const store of stores) {
     async function dispatchAll(): Promise<void> {
       for (;;) {
         await project.run(['dispatch', '--once'])
-        if ((await json('jobs')).length === 0) return
+        if ((await warm('jobs')).length === 0) return
       }
     }
   })

@@ -14,7 +14,7 @@ function openProject({ onTestFinished }: Pick<TestContext, 'onTestFinished'>) {
   /** Waits until a job is done, by a command that reads it: that goes through the owner too. */
   async function ended(id: string): Promise<void> {
     for (;;) {
-      const [job] = objects((await project.run(['jobs', 'show', id, '--json'])).out)
+      const [job] = objects((await project.runWarm(['jobs', 'show', id, '--json'])).out)
       expect(['waiting', 'scheduled', 'running', 'done']).toContain(job?.['state'])
       if (job?.['state'] === 'done') return
     }

@@ -207,13 +207,13 @@ it.concurrent('work runs jobs, survives stray rejections, and lets attempts end 
   await worker.says('nobody looks')
   const id = await send('gate', '{}', '--tasks', 'tasks.ts')
   await worker.says('begun')
-  expect((await project.run(['why', id])).out).toMatch(/^running since /)
+  expect((await project.runWarm(['why', id])).out).toMatch(/^running since /)
   await until(async () => (await doctorLine('workers'))['status'] === 'ok')
   worker.signal('SIGTERM')
   await worker.says('stopping: waiting for 1 running job')
   project.write('open', '')
   expect(await worker.ended).toMatchObject({ code: 0, out: '', err: expect.stringMatching(/stopped\n$/) })
-  expect(objects((await project.run(['jobs', 'show', id, '--json'])).out)).toMatchObject([
+  expect(objects((await project.runWarm(['jobs', 'show', id, '--json'])).out)).toMatchObject([
     { state: 'done', attempt: 1 },
   ])
 })
@@ -239,7 +239,7 @@ it.concurrent('work gives up its attempts on a second signal, and their jobs are
   await worker.says('stopping: waiting for 1 running job')
   worker.signal('SIGINT')
   expect(await worker.ended).toMatchObject({ code: 0 })
-  expect(objects((await project.run(['jobs', 'show', id, '--json'])).out)).toMatchObject([
+  expect(objects((await project.runWarm(['jobs', 'show', id, '--json'])).out)).toMatchObject([
     { state: expect.stringMatching(/waiting|scheduled/) },
   ])
 })
@@ -263,7 +263,7 @@ export const deaf = task('deaf', {
   await worker.says('stopping: waiting for 1 running job')
   worker.signal('SIGTERM')
   expect(await worker.ended).toMatchObject({ code: 0 })
-  expect(objects((await project.run(['jobs', 'show', id, '--json'])).out)).toMatchObject([
+  expect(objects((await project.runWarm(['jobs', 'show', id, '--json'])).out)).toMatchObject([
     { state: expect.stringMatching(/waiting|scheduled/), ambiguous: true },
   ])
 })

@@ -66,5 +66,5 @@ async function send(input: object): Promise<string> {
 }
 
 async function show(id: string): Promise<unknown> {
-  return objects((await project.run(['jobs', 'show', id, '--json'])).out)[0]
+  return objects((await project.runWarm(['jobs', 'show', id, '--json'])).out)[0]
 }
