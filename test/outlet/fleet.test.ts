@@ -167,10 +167,13 @@ describe('a fleet with a broker of its own', () => {
     expect(await fleet.count('job where claim is not null')).toBeLessThanOrEqual(8)
     await server.evaluate('vm_memory_monitor:set_vm_memory_high_watermark({absolute, 4000000000})')
     await goOn('the alarm')
-    await server.kill()
-    sent += await fleet.sluice.sendMany(note, copies(20))
-    await server.start()
-    await goOn('the restart')
+    // In the short form the test before has restarted it.
+    if (isLong) {
+      await server.kill()
+      sent += await fleet.sluice.sendMany(note, copies(20))
+      await server.start()
+      await goOn('the restart')
+    }
     checkOnce(fleet.runs)
     expect(await fleet.count('failed')).toBe(0)
   })

@@ -96,20 +96,19 @@ describe('a fleet behind one limit', () => {
     const all = isLong ? 20_000 : 600
     let [most, sent, isOver] = [0, 0, false]
     const sample = async () => {
-      while (!isOver) {
-        const rows = await fleet.sluice.db.query<{ queue: string }>(
-          `select left(s, -37) as queue from sluice.worker, unnest(stints) s`,
-        )
-        let depth = 0
-        for (const { queue } of rows) depth += (await own.use((channel) => channel.checkQueue(queue))).messageCount
-        // A job is claimed before it is in the broker. What has begun has left it; its end may not be recorded yet.
-        const claimed = await fleet.sluice.db.query<{ id: string }>('select id from sluice.job where claim is not null')
-        const begun = new Set(fleet.runs.map(({ id }) => id))
-        const waiting = claimed.filter(({ id }) => !begun.has(id)).length
-        most = Math.max(most, depth, waiting)
-      }
+      const rows = await fleet.sluice.db.query<{ queue: string }>(
+        `select left(s, -37) as queue from sluice.worker, unnest(stints) s`,
+      )
+      let depth = 0
+      for (const { queue } of rows) depth += (await own.use((channel) => channel.checkQueue(queue))).messageCount
+      // A job is claimed before it is in the broker. What has begun has left it; its end may not be recorded yet.
+      const claimed = await fleet.sluice.db.query<{ id: string }>('select id from sluice.job where claim is not null')
+      const begun = new Set(fleet.runs.map(({ id }) => id))
+      const waiting = claimed.filter(({ id }) => !begun.has(id)).length
+      most = Math.max(most, depth, waiting)
+      return isOver
     }
-    const sampling = later(sample())
+    const sampling = later(until(sample, 'all is over', 300_000))
     while (sent < all) {
       const spike = Array.from({ length: all / 6 }, (_, n) => ({ key: `k${n % 24}` }))
       sent += await sender.sendMany(note, spike, { queue: (input) => `q${(input as { key: string }).key.slice(1)}` })
