@@ -15,6 +15,8 @@ export interface ConsumeOptions {
   /** The server forgets each message as it sends it; `ack` and `prefetch` mean nothing. Default false. */
   noAck?: boolean
   arguments?: Headers
+  /** Called whenever it begins to receive messages, and when it no longer does. */
+  onAttached?: (isAttached: boolean) => void
 }
 
 /** A message that was received. */
@@ -211,7 +213,10 @@ export class Subscription implements Consumer {
       { noAck, arguments: typeHeaders(given) },
     )
     if (this.#stop.signal.aborted) await channel.cancel(consumerTag)
-    else if (this.#channel === channel) this.#tag = consumerTag
+    else if (this.#channel === channel) {
+      this.#tag = consumerTag
+      this.#options.onAttached?.(true)
+    }
   }
 
   /** Forgets the messages in hand, because the server delivers them again. */
@@ -220,6 +225,7 @@ export class Subscription implements Consumer {
     this.#tag = undefined
     this.#inHand.clear()
     this.#acked.length = 0
+    this.#options.onAttached?.(false)
     this.#settled.recheck()
   }
 

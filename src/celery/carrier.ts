@@ -17,6 +17,8 @@ export interface Inbox {
    * message goes back to the queue for other readers, soon. Default false.
    */
   isKept?: boolean
+  /** Called, where messages are kept, whenever they begin to arrive, and when they no longer do. */
+  onAttached?: (isAttached: boolean) => void
 }
 
 /** A broker through which messages of the codec go. */

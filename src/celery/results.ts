@@ -34,6 +34,8 @@ export interface Results {
    * @throws StoreError SLUICE_CELERY_LATE
    */
   waitForLast(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult>
+  /** False while results cannot be read, though workers may report some. */
+  readonly canRead: boolean
   /** Calls `notify` whenever results may have been lost unread: the Redis that has them is away, or back. Undefined: its broker shows that. */
   readonly watchGaps?: (notify: () => void) => void
   /** Lets workers count the members of a chord; undefined: they cannot. */
@@ -44,6 +46,8 @@ export interface Results {
 /** For how many tasks, the newest ones, unread results are kept. */
 const kept = 10_000
 const pollEveryMs = 50
+/** A Redis that has not answered for so long is silent; that its connection is lost is noticed later. */
+const silentMs = 3_000
 
 /** The reports about the tasks that were sent. */
 class Board {
@@ -151,8 +155,10 @@ export async function rpcResults(
   { replyTo = ownName(), isKept = false }: Reading = {},
 ): Promise<Results> {
   const board = new Board()
+  let canRead = true
+  const onAttached = (isAttached: boolean) => void (canRead = isAttached)
   const receive = (queue: string, isShared = false) =>
-    broker.receive({ queue, isKept }, async ({ body, correlationId: id }) => {
+    broker.receive({ queue, isKept, ...(isShared ? {} : { onAttached }) }, async ({ body, correlationId: id }) => {
       const result = readReport(id, body.toString())
       if (result.state === unread) log.warn('a reply of a Celery worker cannot be read', { id, err: result.value })
       if (isShared && !board.has(result.id)) return false
@@ -162,6 +168,9 @@ export async function rpcResults(
   const close = await receive(replyTo)
   return {
     replyTo,
+    get canRead() {
+      return canRead
+    },
     expect: (id) => board.expect(id),
     forget: (id) => board.forget(id),
     watch: (id, notify) => board.watch(id, notify),
@@ -183,6 +192,8 @@ class RedisResults implements Results {
   readonly #board = new Board()
   #isPolling = false
   #isAway = false
+  /** When the reading that is under way began, in monotonic ms. */
+  #readingMs: number | undefined
   #isClosed = false
   #gap: () => void = () => {}
 
@@ -202,6 +213,10 @@ class RedisResults implements Results {
   watch(id: string, notify: (result: TaskResult) => unknown): void {
     this.#board.watch(id, notify)
     if (!this.#isPolling) void this.#poll()
+  }
+
+  get canRead(): boolean {
+    return !this.#isAway && systemClock.monotonicMs() - (this.#readingMs ?? Infinity) < silentMs
   }
 
   watchGaps(notify: () => void): void {
@@ -228,17 +243,24 @@ class RedisResults implements Results {
     await this.#redis.close()
   }
 
-  /** Reads the tasks that somebody waits for, again and again. */
+  /** Reads the tasks that somebody waits for, again and again; and, while Redis is away, until it is back. */
   async #poll(): Promise<void> {
     this.#isPolling = true
     const seen = new Map<string, string>()
-    for (let ids = this.#board.watched; ids.length > 0 && !this.#isClosed; ids = this.#board.watched) {
+    for (
+      let ids = this.#board.watched;
+      (ids.length > 0 || this.#isAway) && !this.#isClosed;
+      ids = this.#board.watched
+    ) {
       const watched = new Set(ids)
       for (const id of seen.keys()) if (!watched.has(id)) seen.delete(id)
-      await Promise.all(ids.map((id) => this.#read(id, seen))).then(
+      this.#readingMs = systemClock.monotonicMs()
+      // Without a task no report is found, but Redis is.
+      await Promise.all((ids.length > 0 ? ids : ['']).map((id) => this.#read(id, seen))).then(
         () => this.#recordReach(undefined),
         (error: Error) => this.#recordReach(error),
       )
+      this.#readingMs = undefined
       await systemClock.sleep(pollEveryMs)
     }
     this.#isPolling = false

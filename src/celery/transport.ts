@@ -70,7 +70,7 @@ class AmqpCarrier implements Carrier {
   }
 
   async receive(
-    { queue, binding, isKept = false }: Inbox,
+    { queue, binding, isKept = false, onAttached = () => {} }: Inbox,
     onMessage: (message: WireMessage) => unknown,
   ): Promise<() => Promise<void>> {
     await this.#broker.declare(
@@ -82,7 +82,7 @@ class AmqpCarrier implements Carrier {
             bindings: [{ exchange: binding.exchange, to: { queue }, routingKey: binding.routingKey }],
           },
     )
-    const how = { prefetch: keptMost, noAck: !isKept }
+    const how = { prefetch: keptMost, noAck: !isKept, onAttached }
     const ends = new AbortController()
     let pause: Promise<void> | undefined
     const consumer = await this.#broker.consume(queue, how, async (delivery) => {

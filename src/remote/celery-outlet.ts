@@ -77,6 +77,7 @@ export class CeleryOutlet implements Outlet {
     this.#workers = new StockWorkers({
       broker,
       control,
+      canRead: () => options.results.canRead,
       tasks: new Map(tasks.map((task) => [task.name, queueOf(task)])),
       backend: options.backend,
       clock,
@@ -91,7 +92,6 @@ export class CeleryOutlet implements Outlet {
       sent: () => this.#sent.values(),
     })
     this.#inquiry = new Inquiry({
-      broker,
       control,
       clock,
       log,

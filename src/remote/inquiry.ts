@@ -1,5 +1,4 @@
 /** Queries the workers about calls that they should have reported, because not every end is reported. */
-import type { Broker } from '../amqp/broker.ts'
 import { isRecord } from '../celery/json.ts'
 import type { Control } from '../celery/remote.ts'
 import type { Clock } from '../core/clock.ts'
@@ -22,9 +21,8 @@ export interface SentCall extends Pick<Call, 'by'> {
 
 /** Parameters of `Inquiry`; see the fields. */
 export interface InquiryOptions<Sent extends SentCall> {
-  broker: Broker
   control: Pick<Control, 'request'>
-  workers: Pick<StockWorkers, 'namesOf' | 'isWhole' | 'isGone'>
+  workers: Pick<StockWorkers, 'namesOf' | 'isWhole' | 'isGone' | 'isUp'>
   clock: Clock
   log: Log
   /** Returns what has been published, and not ended. */
@@ -69,7 +67,7 @@ export class Inquiry<Sent extends SentCall> {
   }
 
   async #look(): Promise<void> {
-    const { broker, control, workers, clock, sent: all, onFound, onMissing } = this.#options
+    const { control, workers, clock, sent: all, onFound, onMissing } = this.#options
     const nowMs = clock.monotonicMs()
     const doubted = all().filter(({ begunMs, untilMs }) =>
       begunMs === undefined ? nowMs > untilMs + overdueMs + wayMs : nowMs > begunMs + shortMs,
@@ -81,7 +79,8 @@ export class Inquiry<Sent extends SentCall> {
     const names = isOwn ? [...new Set(doubted.flatMap(({ queue }) => workers.namesOf(queue)))] : undefined
     const how = { within: answerMs, ...(names === undefined ? {} : { workers: names }) }
     const answers = names?.length === 0 ? {} : await control.request('query_task', { ids }, how)
-    if (!broker.isUp) return
+    // Meanwhile reports are not read.
+    if (!workers.isUp) return
     const open = new Set(all())
     for (const sent of doubted) {
       const holder = Object.keys(answers).find((worker) => has(answers[worker], sent.id))

@@ -13,6 +13,8 @@ import { Skew } from './skew.ts'
 export interface StockWorkersOptions {
   broker: Broker
   control: Pick<Control, 'request'>
+  /** False: what workers report cannot be read now. */
+  canRead(): boolean
   /** The tasks that matter, with their queues. */
   tasks: ReadonlyMap<string, string>
   /** Where results are read: `rpc://`, or the URL of a Redis. */
@@ -21,7 +23,7 @@ export interface StockWorkersOptions {
   log: Log
   /** The workers, or what they can take, may have changed. */
   onChange(): void
-  /** Called when the broker is away, or back. Unread reports may be lost, because Celery's reports are not kept on disk. */
+  /** Called when the broker, or what workers report, is away or back. Unread reports may be lost: Celery's are not kept on disk. */
   onCut(): void
   /** This worker was silent for too long, while it was reachable, or has ended. */
   onLost(worker: string): void
@@ -109,6 +111,11 @@ export class StockWorkers {
     this.#isClosed = true
   }
 
+  /** True if the broker is there, and what workers report can be read. */
+  get isUp(): boolean {
+    return this.#options.broker.isUp && this.#options.canRead()
+  }
+
   /** Returns the names of the workers of a queue. */
   namesOf(queue: string): string[] {
     return this.#workersOf(queue).map(({ name }) => name)
@@ -123,7 +130,7 @@ export class StockWorkers {
    * nothing can be sent to them.
    */
   slots(queue: string): number {
-    if (!this.#options.broker.isUp || this.skewMs(queue) > skewMostMs) return 0
+    if (!this.isUp || this.skewMs(queue) > skewMostMs) return 0
     return this.#workersOf(queue).reduce((sum, { slots, silentMs }) => sum + (silentMs < quietMs ? slots : 0), 0)
   }
 
@@ -298,9 +305,9 @@ export class StockWorkers {
 
   #tick(): void {
     if (this.#isClosed) return
-    const { clock, broker } = this.#options
+    const { clock } = this.#options
     const nowMs = clock.monotonicMs()
-    const { isUp } = broker
+    const { isUp } = this
     // Time in which nothing can be received, or this process does not run, does not count as silence.
     const passedMs = isUp ? Math.min(nowMs - this.#tickedMs, 2 * tickMs) : 0
     this.#tickedMs = nowMs

@@ -72,6 +72,35 @@ it('that cannot be read are the reason why a caller has none', async (context) =
   expect(states).toEqual(['UNREADABLE'])
 })
 
+it('of a Redis that was away can be read as soon as it is back, also if nobody waits for one', async (context) => {
+  const { redis, results } = await stage(context)
+  results.watch('a', () => {})
+  expect(results.canRead).toBe(true)
+  await redis.kill()
+  await until(() => !results.canRead)
+  results.forget('a')
+  await redis.start()
+  await until(() => results.canRead)
+})
+
+it('cannot be read while their queue is not that of their producer', async (context) => {
+  const { url } = await freshBroker()
+  const open = async () => {
+    const broker = await openBroker({ url, name: 'test', log: silent })
+    context.onTestFinished(() => broker.close())
+    return broker
+  }
+  const results = await rpcResults(carrierOver(await open()), silent, { isKept: true })
+  expect(results.canRead).toBe(true)
+  const thief = await open()
+  await thief.use((channel) =>
+    Promise.all([channel.deleteQueue(results.replyTo), channel.assertQueue(results.replyTo, { exclusive: true })]),
+  )
+  await until(() => !results.canRead)
+  await thief.close()
+  await until(() => results.canRead)
+})
+
 /** Producers that keep results until they are done with them, on one broker. */
 async function createProducers({ onTestFinished }: TestContext) {
   const broker = await openBroker({ url: (await freshBroker()).url, name: 'test', log: silent })

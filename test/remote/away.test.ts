@@ -15,6 +15,7 @@ import { World } from '../outlet/simulated-world.ts'
 it('have no room while the broker is away, and those who wait for room learn when it is back', async () => {
   const world = new World()
   let changes = 0
+  let canRead = true
   const faults: unknown[] = []
   let hear: (delivery: unknown) => unknown = () => undefined
   const answers: Record<string, unknown> = {
@@ -30,6 +31,7 @@ it('have no room while the broker is away, and those who wait for room learn whe
   const workers = new StockWorkers({
     broker: broker as unknown as Broker,
     control: { request: async (name: string) => answers[name] ?? {} } as never,
+    canRead: () => canRead,
     tasks: new Map([
       ['send', 'mail'],
       ['forgotten', 'mail'],
@@ -49,11 +51,13 @@ it('have no room while the broker is away, and those who wait for room learn whe
   expect(workers.slots('mail')).toBe(4)
   expect(workers.hasTask('mail', 'send')).toBe(true)
   expect(faults).toEqual([{ worker: 'celery@a', tasks: ['forgotten'] }])
-  for (const isUp of [false, true]) {
+  for (const isUp of [false, true, undefined, true]) {
     await world.runUntil(world.nowMs + 1_100)
     const before = changes
-    broker.isUp = isUp
-    expect(workers.slots('mail')).toBe(isUp ? 4 : 0)
+    // Undefined: it is there, and what workers report cannot be read.
+    broker.isUp = isUp !== false
+    canRead = isUp === true
+    expect(workers.slots('mail')).toBe(isUp === true ? 4 : 0)
     await world.runUntil(world.nowMs + 600)
     expect(changes).toBe(before + 1)
   }
@@ -81,6 +85,7 @@ async function send({ hasBegun }: { hasBegun: boolean }) {
     consume: async (_queue: string, _options: unknown, on: typeof hear) => void (hear = on),
     publish: async (message: unknown) => void published.push(message),
   }
+  const from = { canRead: true }
   let answer = () => {}
   const called = new Promise<unknown[]>((resolve) => (answer = () => resolve([])))
   const outlet = new CeleryOutlet({
@@ -91,6 +96,9 @@ async function send({ hasBegun }: { hasBegun: boolean }) {
     control: { request: async (name: string) => (hasBegun && answers[name]) || {}, revoke: async () => {} } as never,
     results: {
       replyTo: 'r',
+      get canRead() {
+        return from.canRead
+      },
       watch: (_id: string, notify: typeof report) => void (report = notify),
       watchGaps: (tell: () => void) => (gap = tell),
       forget() {},
@@ -129,6 +137,7 @@ async function send({ hasBegun }: { hasBegun: boolean }) {
   if (hasBegun) tell('STARTED', { hostname: worker, pid: 8 })
   return {
     broker,
+    from,
     outlet,
     ends,
     gap: () => gap(),
@@ -159,6 +168,18 @@ it.for([
     await outlet.close()
   },
 )
+
+it('are not taken for idle while nobody can read what they report', async () => {
+  const { from, outlet, ends, wait } = await send({ hasBegun: false })
+  await wait(1_000)
+  from.canRead = false
+  await wait(20_000)
+  expect(ends).toEqual([])
+  from.canRead = true
+  await wait(20_000)
+  expect(ends).toEqual(['lost'])
+  await outlet.close()
+})
 
 it('have lost a call whose message came back too late, if none of them has it any more', async () => {
   const { outlet, ends, tell, wait } = await send({ hasBegun: true })

@@ -144,16 +144,18 @@ describe.concurrent('stock workers', () => {
     context.onTestFinished(async () => (admin.close(), await proxy.close()))
     const queue = another('stored')
     await stage.start(queue, ['-c', '2', '-Q', queue], { BACKEND: redis.url })
-    const add = pythonTask('add', queue)
-    const { sluice, ended } = await dispatch(stage, [add], context, { celeryResults: proxy.url(redis.url) })
-    await ended(await sluice.send(add, { x: 1, y: 1 }))
+    const many = pythonTask('many', queue)
+    const made = await dispatch(stage, [many], context, { celeryResults: proxy.url(redis.url) })
+    const { sluice, ended, begun, gate, open } = made
+    const id = await sluice.send(many, { gate, held: 1 })
+    await begun(id)
     await proxy.refuse()
     proxy.reset()
-    const id = await sluice.send(add, { x: 2, y: 3 })
+    open()
     await until(async () => {
       const keys = (await admin.send('KEYS', ['celery-task-meta-*'])) as string[]
       const all = await Promise.all(keys.map((key) => admin.send('GET', [key])))
-      return all.length === 2 && all.every((text) => String(text).includes('SUCCESS'))
+      return all.some((text) => String(text).includes('SUCCESS'))
     }, 'its result is there')
     // A restart without persistence.
     await admin.send('FLUSHALL', [])
