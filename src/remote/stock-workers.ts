@@ -305,7 +305,7 @@ export class StockWorkers {
 
   #tick(): void {
     if (this.#isClosed) return
-    const { clock } = this.#options
+    const { clock, broker, backend, log } = this.#options
     const nowMs = clock.monotonicMs()
     const { isUp } = this
     // Time in which nothing can be received, or this process does not run, does not count as silence.
@@ -314,6 +314,8 @@ export class StockWorkers {
     if (isUp !== this.#wasUp) {
       this.#options.onCut()
       this.#options.onChange()
+      const where = backend === 'rpc://' ? 'the queue of their replies' : 'the Redis of their results'
+      if (!isUp && broker.isUp) log.warn(`Celery workers get no jobs until ${where} can be read again`)
     }
     // Workers may have come and gone meanwhile.
     if (isUp && !this.#wasUp) this.#gaplessMs = nowMs

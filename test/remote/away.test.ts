@@ -17,6 +17,7 @@ it('have no room while the broker is away, and those who wait for room learn whe
   let changes = 0
   let canRead = true
   const faults: unknown[] = []
+  const warnings: string[] = []
   let hear: (delivery: unknown) => unknown = () => undefined
   const answers: Record<string, unknown> = {
     stats: { 'celery@a': { pid: 7, pool: { 'max-concurrency': 4 } } },
@@ -39,7 +40,7 @@ it('have no room while the broker is away, and those who wait for room learn whe
     ]),
     backend: 'rpc://',
     clock: world.clock(0, 1),
-    log: { ...log, error: (_text, details) => void faults.push(details) },
+    log: { ...log, error: (_text, details) => void faults.push(details), warn: (text) => void warnings.push(text) },
     onChange: () => void changes++,
     onCut() {},
     onLost() {},
@@ -61,6 +62,7 @@ it('have no room while the broker is away, and those who wait for room learn whe
     await world.runUntil(world.nowMs + 600)
     expect(changes).toBe(before + 1)
   }
+  expect(warnings).toEqual(['Celery workers get no jobs until the queue of their replies can be read again'])
   workers.close()
 })
 
