@@ -31,17 +31,22 @@ const payloadBounds: PayloadBounds = { bytesMax: payloadBytesMax, depthMax: payl
 /**
  * Returns the JSON text of a value.
  * @param what named in messages, for example `input of "sync-contact"`
- * @param isStrict false for the result of an attempt: its call has been made, so a Response or a Map in the result is no
- * reason to fail the job; what JSON makes of it is stored
+ * @param onLoss for the result of an attempt: its call has been made, so a Map in the result is no reason to fail the job. What
+ * JSON makes of it is stored, and `onLoss` gets the text about what is missing
  * @param bounds default 256 KiB, and 32 levels
  * @throws UsageError SLUICE_BAD_PAYLOAD for BigInt, cycles, NaN, Infinity, functions, symbols, `\u0000`, lone surrogates,
- * nesting that is too deep, and when strict for Map, Set and instances of classes without `toJSON`;
+ * nesting that is too deep, and without `onLoss` for invalid Dates, and for Map, Set and instances of classes without `toJSON`;
  * SLUICE_PAYLOAD_TOO_LARGE
  */
-export function encodePayload(value: unknown, what: string, isStrict = true, bounds = payloadBounds): string {
+export function encodePayload(
+  value: unknown,
+  what: string,
+  onLoss?: (text: string) => void,
+  bounds = payloadBounds,
+): string {
   if (value === undefined) return 'null'
   const { bytesMax, depthMax } = bounds
-  check(value, { what, isStrict, depthMax }, '', 0, [])
+  check(value, { what, onLoss, depthMax }, '', 0, [])
   const text = JSON.stringify(value)
   const bytes = Buffer.byteLength(text)
   if (bytes > bytesMax) {
@@ -55,12 +60,21 @@ export function encodePayload(value: unknown, what: string, isStrict = true, bou
 
 interface Rules {
   what: string
-  isStrict: boolean
+  onLoss: ((text: string) => void) | undefined
   depthMax: number
 }
 
+const textOf = ({ what }: Rules, path: string, why: string) =>
+  `${what}${path === '' ? '' : ` at ${path.slice(1)}`} ${why}`
+
 function refuse(rules: Rules, path: string, why: string): never {
-  throw new UsageError('SLUICE_BAD_PAYLOAD', `${rules.what}${path === '' ? '' : ` at ${path.slice(1)}`} ${why}`)
+  throw new UsageError('SLUICE_BAD_PAYLOAD', textOf(rules, path, why))
+}
+
+/** Refuses what JSON writes in part, or passes the text on. */
+function refuseLoss(rules: Rules, path: string, why: string): void {
+  if (rules.onLoss === undefined) refuse(rules, path, why)
+  rules.onLoss(textOf(rules, path, why))
 }
 
 function check(value: unknown, rules: Rules, path: string, depth: number, above: object[]): void {
@@ -90,8 +104,8 @@ function check(value: unknown, rules: Rules, path: string, depth: number, above:
   if (above.includes(value)) refuse(rules, path, 'refers back to itself: JSON cannot express cycles')
   if (depth >= rules.depthMax) refuse(rules, path, `is nested deeper than ${rules.depthMax} levels`)
   above.push(value)
-  if (rules.isStrict && value instanceof Date && Number.isNaN(value.getTime()))
-    refuse(rules, path, 'is an invalid Date, which JSON would store as null')
+  if (value instanceof Date && Number.isNaN(value.getTime()))
+    refuseLoss(rules, path, 'is an invalid Date, which JSON would store as null')
   const { toJSON } = value as { toJSON?: unknown }
   if (typeof toJSON === 'function') {
     // JSON stores what `toJSON` returns, and does not call the `toJSON` of that value again.
@@ -103,11 +117,12 @@ function check(value: unknown, rules: Rules, path: string, depth: number, above:
 }
 
 function checkFields(value: object, rules: Rules, path: string, depth: number, above: object[]): void {
-  if (rules.isStrict && !isPlain(value)) {
-    refuse(
+  // JSON writes the fields of an instance, so of a result only an instance without fields (a Map, an Error) is a loss.
+  if (!isPlain(value) && (rules.onLoss === undefined || Object.keys(value).length === 0)) {
+    refuseLoss(
       rules,
       path,
-      `is of the class ${value.constructor?.name || '(unnamed)'}, which JSON would store as a plain or empty object: send plain objects and arrays, or give the class a toJSON()`,
+      `is of the class ${value.constructor?.name || '(unnamed)'}, which JSON would store as a plain or empty object: use plain objects and arrays, or give the class a toJSON()`,
     )
   }
   for (const [key, inner] of Object.entries(value)) {

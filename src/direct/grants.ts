@@ -12,7 +12,7 @@ import { splitByRefusal } from '../takes/acquire.ts'
 import { minWaitMs } from '../vendors/time.ts'
 import type { AttemptGrants, Granted, GrantSource } from '../worker/grant-source.ts'
 import { lateMax, tooLateError } from '../worker/attempt-errors.ts'
-import { requestUnits, settledUnits } from '../worker/named-units.ts'
+import { requestUnits } from '../worker/named-units.ts'
 import type { DirectLimiter } from './limiter.ts'
 
 /** A grant in Redis. */
@@ -151,8 +151,8 @@ class DirectGrants implements AttemptGrants {
     return {}
   }
 
-  async settle(actual: number | RequestCost): Promise<void> {
-    for (const [name, units] of settledUnits(actual, this.#limits)) this.#settleOne(name, units)
+  async settle(used: RequestCost): Promise<void> {
+    for (const [name, units] of Object.entries(used)) this.#settleOne(name, units)
   }
 
   /** Reductions are taken from the oldest grants first, as the store does. */

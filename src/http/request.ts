@@ -60,7 +60,7 @@ function parseBody(bytes: Buffer, contentType: string | null): unknown {
   if (mediaType !== 'application/json' && !mediaType.endsWith('+json')) return text
   try {
     const body = JSON.parse(text) as unknown
-    encodePayload(body, 'the body', true, bodyBounds)
+    encodePayload(body, 'the body', undefined, bodyBounds)
     return body
   } catch {
     return text

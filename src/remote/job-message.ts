@@ -48,7 +48,7 @@ export function messageOf(
  */
 export function resultOf(value: unknown, task: AnyTask): string | null {
   if (value === undefined || value === null) return null
-  return encodePayload(plain(value), `result of "${task.name}"`, false)
+  return encodePayload(plain(value), `result of "${task.name}"`)
 }
 
 const plain = (value: unknown) => plainJson(value, (text) => text.replaceAll('\u0000', '\ufffd').toWellFormed())

@@ -81,7 +81,7 @@ export async function admit(
   for (const name of ['notify', 'replace'] as const)
     if (options[name] !== undefined && typeof options[name] !== 'boolean')
       throw new UsageError('SLUICE_BAD_OPTION', `\`${name}\` is ${inspect(options[name])}; it must be true or false`)
-  const text = encodePayload(input, `input of "${task.name}"`, true, task.inputBounds)
+  const text = encodePayload(input, `input of "${task.name}"`, undefined, task.inputBounds)
   // Workers will see the stored form, so keys and schema are evaluated on it, not on live objects.
   const stored: unknown = JSON.parse(text)
   const validated = validate(task, stored)

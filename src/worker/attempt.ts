@@ -17,6 +17,7 @@ import { check } from '../http/status.ts'
 import { attemptOverError, staleBeforeCallError } from './attempt-errors.ts'
 import { badAnswerIn, isSure, isUnseen, type Late, lateAt, shownBy } from './bad-answer.ts'
 import { newPlace, type NewPlace } from './admission.ts'
+import { settledUnits } from './named-units.ts'
 import { poolMembersOf, withBase } from './pool-choice.ts'
 import type { AttemptGrants, GrantSource, Surroundings } from './grant-source.ts'
 import type { GiveBackCounter } from './give-backs.ts'
@@ -138,7 +139,7 @@ export class Attempt {
     try {
       const { place, result } = await this.#call()
       if (place !== undefined) return place
-      const text = result === undefined ? null : encodePayload(result, `result of "${name}"`, false)
+      const text = result === undefined ? null : encodePayload(result, `result of "${name}"`, this.#logWrong)
       return { kind: 'done', result: text, tookMs: clock.monotonicMs() - startedMs }
     } catch (error) {
       const tookMs = clock.monotonicMs() - startedMs
@@ -295,6 +296,9 @@ export class Attempt {
     }),
   })
 
+  /** Logs, and keeps with the job, what is wrong in its code but no reason to fail it: the call has been made. */
+  readonly #logWrong = (text: string): void => this.#openNotes().log.error(text)
+
   #openNotes(): Notes {
     const { store, notes, worker } = this.#options
     const { id, task, attempt } = this.job
@@ -306,7 +310,10 @@ export class Attempt {
     const { job } = this
     const { labels = {} } = this.#options
     const { pool } = poolMembersOf(job, this.#task)
-    const settle: Context['settle'] = (actual) => this.#openGrants().settle(actual, this.#signal())
+    const settle: Context['settle'] = async (actual) => {
+      const used = settledUnits(actual, this.#task.limits, this.#logWrong)
+      await this.#openGrants().settle(used, this.#signal())
+    }
     const context = {
       pool,
       labels,

@@ -16,8 +16,8 @@ import { StoreGrants } from './grants.ts'
 
 /** The grants of one attempt. */
 export interface AttemptGrants extends Grants {
-  /** Settles what the attempt has really used, by limit; a number alone if only one limit has costs. @throws UsageError SLUICE_BAD_COST */
-  settle(actual: number | RequestCost, signal: AbortSignal): Promise<void>
+  /** Settles what the attempt has really used, by limit. */
+  settle(used: RequestCost, signal: AbortSignal): Promise<void>
   /**
    * Records that the attempt has ended: the vendor `served` its last request, or the job is `done` although the vendor
    * did not.

@@ -21,7 +21,7 @@ import type { PeerLimiter } from '../limits/peer.ts'
 import type { ChargeAgain } from '../limits/samples.ts'
 import type { Count } from '../vendors/answer.ts'
 import { lateMax, tooLateError } from './attempt-errors.ts'
-import { requestUnits, settledUnits } from './named-units.ts'
+import { requestUnits } from './named-units.ts'
 
 /** Parameters of `StoreGrants`; see the fields. */
 export interface GrantsOptions {
@@ -119,12 +119,12 @@ export class StoreGrants implements Grants {
   }
 
   /**
-   * Settles what the attempt has really used, by limit; a number alone if only one limit has costs.
-   * @throws UsageError SLUICE_BAD_COST; AttemptError SLUICE_JOB_LOST
+   * Settles what the attempt has really used, by limit.
+   * @throws AttemptError SLUICE_JOB_LOST
    */
-  async settle(actual: number | RequestCost, signal: AbortSignal): Promise<void> {
+  async settle(used: RequestCost, signal: AbortSignal): Promise<void> {
     const { limits } = this.#options
-    for (const [name, units] of settledUnits(actual, limits)) {
+    for (const [name, units] of Object.entries(used)) {
       const at = this.#names.indexOf(name)
       // The job was sent by a version of the task that did not have this limit yet.
       if (at < 0) continue

@@ -20,11 +20,28 @@ export function requestUnits(
   return names.map((name, i) => cost?.[name] ?? costs[i] ?? 1)
 }
 
-/** Returns the units that an attempt has used, by limit; a number alone is that of the only limit with costs. @throws UsageError SLUICE_BAD_COST */
-export function settledUnits(actual: number | RequestCost, limits: readonly Limit[]): [name: string, units: number][] {
-  const used = Object.entries(typeof actual === 'object' && actual !== null ? actual : { [onlyCosted(limits)]: actual })
-  check(used, limits, '`settle`')
-  return used
+/**
+ * Returns the units that an attempt has used, by limit; a number alone is that of the only limit with costs. A wrong name or
+ * amount is reported and left out: the call has been made, so it is no reason to fail the job.
+ */
+export function settledUnits(
+  actual: number | RequestCost,
+  limits: readonly Limit[],
+  wrong: (text: string) => void,
+): RequestCost {
+  const given: [name: string | undefined, units: number][] =
+    typeof actual === 'object' && actual !== null ? Object.entries(actual) : [[undefined, actual]]
+  const right = given.flatMap(([name, units]): [string, number][] => {
+    try {
+      const one: [string, number] = [name ?? onlyCosted(limits), units]
+      check([one], limits, '`settle`')
+      return [one]
+    } catch (error) {
+      wrong(`the units stay charged, because ${(error as UsageError).message}`)
+      return []
+    }
+  })
+  return Object.fromEntries(right)
 }
 
 function check(units: readonly [name: string, units: number][], limits: readonly Limit[], from: string): void {

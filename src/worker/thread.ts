@@ -80,12 +80,14 @@ export default async function run(start: Start): Promise<void> {
     post({ kind: 'ready' })
     if (!(await go)) return
     const progress = (done: number, total?: number) => post({ kind: 'progress', done, total })
-    const context = { ...start.context, log: logThrough(post), progress, fetch: main.fetch, settle: main.settle }
+    const log = logThrough(post)
+    const context = { ...start.context, log, progress, fetch: main.fetch, settle: main.settle }
     const result = await handler(start.input, context)
     if (isMeantToThrow(result)) throw result
     const isAnswer = isResponse(result)
     if (isAnswer) await check(result)
-    const text = result === undefined || isAnswer ? undefined : encodePayload(result, `result of "${task}"`, false)
+    const onLoss = (wrong: string) => log.error(wrong)
+    const text = result === undefined || isAnswer ? undefined : encodePayload(result, `result of "${task}"`, onLoss)
     post({ kind: 'done', result: text })
   } catch (error) {
     post({ kind: 'thrown', thrown: pack(error) })

@@ -36,9 +36,23 @@ describe('a stored value', () => {
     expect(encode({ at: new Date(0) })).toBe('{"at":"1970-01-01T00:00:00.000Z"}')
   })
 
-  it('may be an object without a prototype, and a result may contain classes, as JSON writes them', () => {
+  it('may be an object without a prototype', () => {
     expect(encode(Object.assign(Object.create(null), { a: 1 }))).toBe('{"a":1}')
-    expect(encodePayload({ seen: new Map([[1, 2]]) }, 'result of "a"', false)).toBe('{"seen":{}}')
+  })
+
+  it('may contain classes if it is a result, as JSON writes them, and what is lost is reported', () => {
+    class Contact {
+      id = 7
+    }
+    const lost: string[] = []
+    const result = { seen: new Map([[1, 2]]), of: [new Contact()], bad: new Date(NaN), error: new Error('no') }
+    const stored = encodePayload(result, 'result of "a"', (text) => lost.push(text))
+    expect(stored).toBe('{"seen":{},"of":[{"id":7}],"bad":null,"error":{}}')
+    expect(lost.map((one) => one.split(',')[0])).toEqual([
+      'result of "a" at seen is of the class Map',
+      'result of "a" at bad is an invalid Date',
+      'result of "a" at error is of the class Error',
+    ])
   })
 
   it('has a maximum depth and length, exact to the level and the byte', () => {

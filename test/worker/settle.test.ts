@@ -82,24 +82,35 @@ describe.each(mainEngines)('settlement on $name', ({ store }) => {
     expect(await t.drain()).toBe(1)
   })
 
-  it('is refused when it is invalid, or the job is gone', async () => {
-    const said: unknown[] = []
-    const wrong = [0.5, NaN, Infinity, 2 ** 31, '5', null, undefined]
-    const note = async (asked: Promise<void>) => said.push(await asked.catch((error: { code: string }) => error.code))
+  it('is no reason to fail the job when it is invalid: that is logged, and the units stay charged', async () => {
+    const wrong = [{ tmp: 1 }, { tpm: -1 }, 0.5, NaN, Infinity, 2 ** 31, '5', null, undefined]
     await run(
-      async (context) => {
-        await note(context.settle({ tmp: 1 }))
-        await note(context.settle({ tpm: -1 }))
-        for (const units of wrong) await note(context.settle(units as number))
-        await t.sluice.jobs.cancel(context.job.id)
-        const gone = context.settle({ tpm: 0 })
-        // It is no failure of the attempt that another attempt could avoid.
-        await expect(gone).rejects.toMatchObject({ retryable: false })
-        await note(gone)
+      async ({ settle }) => {
+        for (const units of wrong) await settle(units as number)
+        await settle({ tmp: 3, rpm: 0 })
       },
       [1_000],
     )
-    expect(said).toEqual([...Array<string>(2 + wrong.length).fill('SLUICE_BAD_COST'), 'SLUICE_JOB_LOST'])
+    const [line] = await t.sluice.jobs.list({ state: 'done' })
+    const job = await t.sluice.jobs.get(line?.id ?? '')
+    expect(job).toMatchObject({ state: 'done', log: { omitted: 0 } })
+    const lines = job?.log.lines ?? []
+    expect(lines).toHaveLength(wrong.length + 1)
+    expect(new Set(lines.map(({ level }) => level))).toEqual(new Set(['error']))
+    expect(lines[0]?.message).toBe('the units stay charged, because the task has no limit "tmp"; it has: rpm, tpm')
+    expect(await used()).toMatchObject({ tpm: 1_000, rpm: 0 })
+  })
+
+  it('is refused when the job is gone, and no other attempt could avoid that', async () => {
+    const said: unknown[] = []
+    await run(
+      async ({ settle, job }) => {
+        await t.sluice.jobs.cancel(job.id)
+        said.push(await settle({ tpm: 0 }).catch((error: unknown) => error))
+      },
+      [1_000],
+    )
+    expect(said).toEqual([expect.objectContaining({ code: 'SLUICE_JOB_LOST', retryable: false })])
     expect(await used()).toMatchObject({ tpm: 1_000 })
   })
 

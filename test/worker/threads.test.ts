@@ -109,6 +109,14 @@ test.each([
   expect(await attempt({ kind: 'square', n: 2 }).run()).toMatchObject({ kind: 'done' })
 })
 
+test('a result of which JSON writes only a part is logged, and fails no job', async () => {
+  log.error.mockClear()
+  expect(await attempt({ kind: 'lossy' }).run()).toMatchObject({ kind: 'done', result: '{"seen":{}}' })
+  expect(log.error.mock.calls.map(([message]) => message)).toEqual([
+    expect.stringContaining('result of "work" at seen is of the class Map'),
+  ])
+})
+
 test('a time-out and a cancel end the thread, so that nothing is left running', async () => {
   const counters = [shared(1), shared(1)] as const
   const counts = () => counters.map((counter) => Atomics.load(counter, 0))
