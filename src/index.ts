@@ -7,6 +7,13 @@ export { newId } from './core/hash.ts'
 export type { Log, LogFormat, LogLevel } from './core/log.ts'
 export { money } from './core/money.ts'
 export type { Duration, Rate } from './core/rate.ts'
+export {
+  type FailureReason,
+  failureReasons,
+  type JobReason,
+  type ScheduledReason,
+  scheduledReasons,
+} from './core/reasons.ts'
 export type { RetryOptions, RetryPolicy } from './core/retry.ts'
 export type { AttemptEvent, EventName, Listener, RecordedError, SluiceEvents } from './report/events.ts'
 export type { Db, Queryable, Tx } from './db/db.ts'

@@ -3,6 +3,7 @@ import { type Command, InvalidArgumentError, Option } from 'commander'
 import { UsageError } from '../core/errors.ts'
 import { present } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
+import { failureReasons, scheduledReasons } from '../core/reasons.ts'
 import type { JobFilter, State } from '../index.ts'
 import { timeOf, whole } from './settings.ts'
 
@@ -59,13 +60,15 @@ export function rejectListFlags(command: Command, instead: string): void {
       throw new UsageError('SLUICE_BAD_OPTION', `--${name} is for lists; ${instead} (--since, --until, …)`)
 }
 
-/** The reasons of failed jobs, and those of scheduled ones. A cancelled job has any reason that somebody gave. */
-const reasons = ['exhausted', 'refused', 'crashed', 'expired', 'doubtful', 'impossible']
-const reasonsToWait = ['retry', 'delay', 'throttled', 'snoozed', 'held']
-
+/** A cancelled job has any reason that somebody gave. */
 function checkReason({ state, reason }: FilterFlags): void {
-  if (reason === undefined || state === 'cancelled' || [...reasons, ...reasonsToWait].includes(reason)) return
-  const text = `--reason is "${reason}"; jobs fail as ${reasons.join(', ')}, and are scheduled as ${reasonsToWait.join(', ')}; any other reason is one of --state cancelled`
+  if (
+    reason === undefined ||
+    state === 'cancelled' ||
+    [...failureReasons, ...scheduledReasons].some((one) => one === reason)
+  )
+    return
+  const text = `--reason is "${reason}"; jobs fail as ${failureReasons.join(', ')}, and are scheduled as ${scheduledReasons.join(', ')}; any other reason is one of --state cancelled`
   throw new UsageError('SLUICE_BAD_OPTION', text)
 }
 

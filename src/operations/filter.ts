@@ -1,6 +1,7 @@
 /** The filter of jobs that lists, counts, exports and bulk operations share: checked, and converted for `engine.page_jobs`. */
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
+import type { JobReason } from '../core/reasons.ts'
 
 /** The states of a job. The last three are final. */
 export type State = 'scheduled' | 'waiting' | 'dispatched' | 'running' | 'done' | 'failed' | 'cancelled'
@@ -13,7 +14,7 @@ export interface JobFilter {
   queue?: string
   tag?: string
   /** Why the job ended as it did (`exhausted`, `refused`, …), or is scheduled: `retry`, `delay`, `throttled`, `snoozed`, `held`. */
-  reason?: string
+  reason?: JobReason
   /** A part of the last error's message; case does not matter. */
   error?: string
   /** The code of the last error: `SLUICE_HTTP_STATUS`, `ECONNREFUSED`. */

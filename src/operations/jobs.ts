@@ -20,6 +20,7 @@ import {
 } from './attempts.ts'
 import { type Backlog, readBacklog } from './backlog.ts'
 import { Bulk, type BulkOptions, checkReason, type Counted } from './bulk.ts'
+import type { JobReason } from '../core/reasons.ts'
 import type { JobFilter, State } from './filter.ts'
 
 export type { State } from './filter.ts'
@@ -28,8 +29,8 @@ export type { State } from './filter.ts'
 export interface Job {
   id: string
   state: State
-  /** Why it ended as it did: exhausted, refused, crashed, cancelled, …; null while unfinished and when done. */
-  reason: string | null
+  /** Why it failed, was cancelled, or is scheduled; null while it waits or runs, and when it is done. */
+  reason: JobReason | null
   task: string
   queue: string
   priority: number
@@ -332,7 +333,7 @@ function toLine(row: Row): JobLine {
   return {
     id: row['id'] as string,
     state: row['state'] as State,
-    reason: row['reason'] as string | null,
+    reason: row['reason'] as JobReason | null,
     task: row['task'] as string,
     queue: row['queue'] as string,
     priority: Number(row['priority']),

@@ -2,6 +2,7 @@
 import { types } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
+import type { FailureReason } from '../core/reasons.ts'
 
 /** An error as a job's record has it: without secrets. */
 export interface RecordedError {
@@ -42,8 +43,7 @@ export interface SluiceEvents {
   /** A job has failed for good, whatever the reason. */
   exhausted: {
     readonly task: string
-    /** exhausted, refused, doubtful, crashed, expired or impossible. */
-    readonly reason: string
+    readonly reason: FailureReason
     readonly error: RecordedError
     /** How many jobs: more than 1 only for those that end without an attempt, which one worker reports for the fleet. */
     readonly jobs: number

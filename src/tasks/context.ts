@@ -1,5 +1,6 @@
-/** The context that handlers get besides their input. */
+/** The context that handlers get besides their input, and what `onFailed` gets. */
 import type { Log } from '../core/log.ts'
+import type { FailureReason } from '../core/reasons.ts'
 import type { Refused } from '../http/feedback.ts'
 import type { Chosen } from '../limits/pool.ts'
 
@@ -23,8 +24,9 @@ export interface Context {
    * Less than its grants took is refunded (minus what has drained since, unless the limit has `refund: 'full'`); more is a
    * debt: nothing is granted until it has drained. Counts once for each limit: call it when all is known, before `run`
    * returns.
-   * @param actual whole units, 0 to 2,147,483,647
-   * @throws UsageError SLUICE_BAD_COST; AttemptError SLUICE_JOB_LOST
+   * @param actual whole units, 0 to 2,147,483,647. A wrong name or amount is logged as an error, and its units stay charged:
+   * the call has been made, so the job goes on
+   * @throws AttemptError SLUICE_JOB_LOST
    * @example await settle({ tpm: usage.total_tokens })
    */
   settle(actual: number | Readonly<Record<string, number>>): Promise<void>
@@ -57,6 +59,24 @@ export interface Context {
     readonly createdAt: Date
     readonly tags: readonly string[]
   }
+}
+
+/** A job that failed for good, as passed to `onFailed`. */
+export interface Failure<Input = unknown> {
+  readonly id: string
+  readonly task: string
+  readonly queue: string
+  readonly reason: FailureReason
+  readonly error: { readonly message: string; readonly code?: string; readonly name?: string } | null
+  /** Attempts begun. */
+  readonly attempt: number
+  readonly ambiguous: boolean
+  /** As texts (ISO 8601). */
+  readonly createdAt: string
+  readonly failedAt: string
+  readonly tags: readonly string[]
+  /** The input as it was sent. */
+  readonly input: Input
 }
 
 /** The context of `onFailed`: it has no `fetch`, because no limit granted it anything. */

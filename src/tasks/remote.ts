@@ -3,11 +3,18 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { UsageError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import { limit } from '../limits/limit.ts'
-import { type AnyJson, limitsOf, type Task, task, type TaskOptions } from './task.ts'
+import { limitsOf, type Task, task, type TaskFields } from './task.ts'
 
-/** Options of a remote task; see the fields. */
-export interface RemoteTaskOptions<Schema extends StandardSchemaV1, Fair extends string = string> extends Omit<
-  TaskOptions<Schema, unknown, Fair>,
+/** Options of a remote task; see {@link RemoteTaskFields}. */
+export type RemoteTaskOptions<Schema extends StandardSchemaV1, Fair extends string = string> = RemoteTaskFields<
+  StandardSchemaV1.InferInput<Schema>,
+  StandardSchemaV1.InferOutput<Schema>,
+  Fair
+>
+
+/** Options of a remote task, by the types of its input before and after its schema; see the fields. */
+export interface RemoteTaskFields<In, Out, Fair extends string = string> extends Omit<
+  TaskFields<In, Out, unknown, Fair>,
   'run' | 'thread' | 'queue' | 'formerly' | 'allowPrivate'
 > {
   /** The queue of the Celery workers, which exists already. Default `celery`, as Celery's own. */
@@ -34,10 +41,11 @@ export function isPlaces(bucket: string): boolean {
  * @throws UsageError SLUICE_BAD_TASK, SLUICE_BAD_RETRY, SLUICE_BAD_OPTION, SLUICE_BAD_LIMIT
  * @example remoteTask('shop.tasks.sync', { input: z.object({ id: z.number() }), limits: [crm], queue: 'sync', slots: 8 })
  */
-export function remoteTask<Schema extends StandardSchemaV1 = AnyJson, const Fair extends string = string>(
+// oxlint-disable-next-line typescript/no-explicit-any -- without a schema nothing is known of the input
+export function remoteTask<Out = any, In = Out, const Fair extends string = string>(
   name: string,
-  given: RemoteTaskOptions<Schema, Fair>,
-): Task<StandardSchemaV1.InferInput<Schema>, unknown> {
+  given: RemoteTaskFields<In, Out, Fair>,
+): Task<In, unknown> {
   // Plain JavaScript may leave them out.
   const { slots, queue = defaultQueue, ...options } = { ...given }
   if (!Number.isInteger(slots) || slots < 1)
@@ -51,7 +59,7 @@ export function remoteTask<Schema extends StandardSchemaV1 = AnyJson, const Fair
     throw new UsageError('SLUICE_BAD_TASK', text)
   }
   const limits = [...limitsOf(name, options.limits), places]
-  const own = task<Schema, unknown, Fair>(name, { ...options, limits, queue, run } as never)
+  const own = task<Out, In, unknown, Fair>(name, { ...options, limits, queue, run } as never)
   return Object.assign(own, { remote: { queue, slots } })
 }
 

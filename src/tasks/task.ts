@@ -14,26 +14,37 @@ import { withTaskCost, type CostedLimit } from './cost.ts'
 import { provideTaker, type Taker } from '../limits/take.ts'
 import { checkShare } from '../limits/share.ts'
 import { checkWeight } from '../limits/weight.ts'
-import type { Context, FailureContext } from './context.ts'
+import type { Context, Failure, FailureContext } from './context.ts'
 
-export type { Context, FailureContext, ThreadContext } from './context.ts'
+export type { Context, Failure, FailureContext, ThreadContext } from './context.ts'
 
-/** Options of a task; see the fields. */
-export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair extends string = string> {
-  /** Any Standard Schema (Zod, Valibot, ArkType, …), checked at `send` and again before `run`. Default: any JSON, unchecked. */
-  input?: Schema
+/** Options of a task; see {@link TaskFields}. */
+export type TaskOptions<Schema extends StandardSchemaV1, Result, Fair extends string = string> = TaskFields<
+  StandardSchemaV1.InferInput<Schema>,
+  StandardSchemaV1.InferOutput<Schema>,
+  Result,
+  Fair
+>
+
+/** Options of a task, by the types of its input as `send` takes it and as `run` gets it; see the fields. */
+export interface TaskFields<In, Out, Result, Fair extends string = string> {
+  /**
+   * Any Standard Schema (Zod, Valibot, ArkType, …), checked at `send` and again before `run`. Default: any JSON, unchecked; its
+   * type is then that of the input of `run`.
+   */
+  input?: StandardSchemaV1<In, Out>
   /**
    * Limits that each attempt must fit, all of them or none; `{ limit, cost }` if a job takes another amount than the
    * limit's own cost. A limit whose key or cost the input lacks does not compile.
    */
-  limits?: readonly (Limit<StandardSchemaV1.InferInput<Schema>> | CostedLimit<StandardSchemaV1.InferInput<Schema>>)[]
+  limits?: readonly (Limit<NoInfer<In>> | CostedLimit<NoInfer<In>>)[]
   retry?: RetryOptions | undefined
   /** The queue, or a function of the input that returns it; default: the table of routes, else `default`. */
-  queue?: string | ((input: StandardSchemaV1.InferInput<Schema>) => string) | undefined
+  queue?: string | ((input: NoInfer<In>) => string) | undefined
   /** The fair key, as a field path of the input; default the key of the job's first keyed limit. */
-  fair?: Fair & (StandardSchemaV1.InferInput<Schema> extends HasPath<Fair> ? unknown : never)
+  fair?: Fair & (NoInfer<In> extends HasPath<Fair> ? unknown : never)
   /** Weight of its fair key's turns, or a function of the input; 1 to 1000. Default: the limit's `weights`, else 1. */
-  weight?: number | ((input: StandardSchemaV1.InferInput<Schema>) => number) | undefined
+  weight?: number | ((input: NoInfer<In>) => number) | undefined
   /** Its jobs belong to this share of those of its limits that have it (`shares` of a limit). `send` may override it. */
   share?: string | undefined
   /** A job that does not start within this time after its send or delay fails (`expired`); default never. */
@@ -47,7 +58,7 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair exten
    * Called when a job of this task has failed for good, whatever the reason; as a job of its own (task `<name>:failed`),
    * recorded together with the failure and retried like any other. It has no `fetch`: limits granted it nothing.
    */
-  onFailed?(failure: Failure<StandardSchemaV1.InferInput<Schema>>, context: FailureContext): unknown
+  onFailed?(failure: Failure<NoInfer<In>>, context: FailureContext): unknown
   /** Time for one attempt; then `signal` aborts and the attempt has failed. Default 10 min, at most 24 h. */
   timeout?: Duration | undefined
   /**
@@ -62,13 +73,20 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair exten
    */
   allowPrivate?: readonly string[] | undefined
   /** Does the work. Its return value is stored as the result (JSON, at most 256 KiB). */
-  run(input: StandardSchemaV1.InferOutput<Schema>, context: Context): Promise<Result> | Result
+  run(input: Out, context: Context): Promise<Result> | Result
   thread?: never
 }
 
 /** Options of a CPU-bound task, which runs in a thread of its own: docs/handlers.md. */
-export interface ThreadTaskOptions<Schema extends StandardSchemaV1, Fair extends string = string> extends Omit<
-  TaskOptions<Schema, unknown, Fair>,
+export type ThreadTaskOptions<Schema extends StandardSchemaV1, Fair extends string = string> = ThreadTaskFields<
+  StandardSchemaV1.InferInput<Schema>,
+  StandardSchemaV1.InferOutput<Schema>,
+  Fair
+>
+
+/** Options of a CPU-bound task, as {@link TaskFields}. */
+export interface ThreadTaskFields<In, Out, Fair extends string = string> extends Omit<
+  TaskFields<In, Out, unknown, Fair>,
   'run' | 'thread'
 > {
   /**
@@ -78,25 +96,6 @@ export interface ThreadTaskOptions<Schema extends StandardSchemaV1, Fair extends
    */
   thread: URL
   run?: never
-}
-
-/** A job that failed for good, as passed to `onFailed`. */
-export interface Failure<Input = unknown> {
-  readonly id: string
-  readonly task: string
-  readonly queue: string
-  /** exhausted, refused, crashed, expired, doubtful or impossible. */
-  readonly reason: string
-  readonly error: { readonly message: string; readonly code?: string; readonly name?: string } | null
-  /** Attempts begun. */
-  readonly attempt: number
-  readonly ambiguous: boolean
-  /** As texts (ISO 8601). */
-  readonly createdAt: string
-  readonly failedAt: string
-  readonly tags: readonly string[]
-  /** The input as it was sent. */
-  readonly input: Input
 }
 
 /** Options of one `send` of a task with such inputs. */
@@ -263,10 +262,11 @@ const wordsOfOthers = {
  * @param name unique, stored with each job; 1 to 100 of a-z, A-Z, 0-9, `.`, `_`, `-`, `:`
  * @throws UsageError SLUICE_BAD_TASK, SLUICE_BAD_RETRY, SLUICE_BAD_OPTION
  */
-export function task<Schema extends StandardSchemaV1 = AnyJson, Result = unknown, const Fair extends string = string>(
+// oxlint-disable-next-line typescript/no-explicit-any -- without a schema, and a type in `run`, nothing is known of the input
+export function task<Out = any, In = Out, Result = unknown, const Fair extends string = string>(
   name: string,
-  options: TaskOptions<Schema, Result, Fair> | ThreadTaskOptions<Schema, Fair>,
-): Task<StandardSchemaV1.InferInput<Schema>, Result> {
+  options: TaskFields<In, Out, Result, Fair> | ThreadTaskFields<In, Out, Fair>,
+): Task<In, Result> {
   checkName('task', name)
   checkFields('SLUICE_BAD_TASK', `task "${name}"`, options, taskFields, wordsOfOthers)
   // Plain JavaScript may leave these out; without this check the first job would fail instead.
@@ -300,7 +300,7 @@ export function task<Schema extends StandardSchemaV1 = AnyJson, Result = unknown
   const allowPrivate = [...(options.allowPrivate ?? [])]
   // Only for its errors: in a worker they would come too late.
   void new Guard(allowPrivate)
-  const self: Task<StandardSchemaV1.InferInput<Schema>, Result> = {
+  const self: Task<In, Result> = {
     name,
     schema,
     limits,
@@ -319,7 +319,7 @@ export function task<Schema extends StandardSchemaV1 = AnyJson, Result = unknown
     formerly,
     allowPrivate,
     ...(options.thread === undefined ? {} : { thread: options.thread }),
-    run: (input, context) => run(input as StandardSchemaV1.InferOutput<Schema>, context),
+    run: (input, context) => run(input as Out, context),
     send: async (input, sendOptions = {}) => (await sender()).send(self as AnyTask, input, sendOptions),
     sendMany: async (inputs, sendOptions = {}) => (await sender()).sendMany(self as AnyTask, inputs, sendOptions),
   }
@@ -347,9 +347,10 @@ function namesBefore(task: string, given: readonly string[]): string[] {
   return [...given]
 }
 
-// oxlint-disable-next-line typescript/no-explicit-any -- without a schema nothing is known of the input
-export type AnyJson = StandardSchemaV1<any>
-const anything: AnyJson = { '~standard': { version: 1, vendor: 'sluice', validate: (value) => ({ value }) } }
+// oxlint-disable-next-line typescript/no-explicit-any -- nothing is known of the input
+const anything: StandardSchemaV1<any> = {
+  '~standard': { version: 1, vendor: 'sluice', validate: (value) => ({ value }) },
+}
 
 /** The suffix of the names of `onFailed` tasks. */
 export const failureSuffix = ':failed'

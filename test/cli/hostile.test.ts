@@ -14,7 +14,7 @@ const crm = limit('crm', { rate: '100/min', by: 'account' })
 const sync = task('sync', {
   limits: [crm],
   retry: { attempts: 1 },
-  run({ text }: { text: string }) {
+  run({ text }: { account: string; text: string }) {
     throw new Error(`the vendor answered ${text}`)
   },
 })

@@ -4,10 +4,13 @@ import {
   type AnyTask,
   type Context,
   type Failure,
+  type FailureReason,
+  failureReasons,
   limit,
   type Rate,
   type SendOptions,
   type Sluice,
+  type SluiceEvents,
   type Task,
   task,
 } from '../../src/index.ts'
@@ -185,6 +188,35 @@ it('tasks with something else as a schema, without a handler, or with unknown fi
     task('a', { input, run, retry: { times: 3 } })
   }
   expect(misuse).toBeTypeOf('function')
+})
+
+it('a task without a schema has the input that its handler names', () => {
+  const lookUp = task('look-up', {
+    limits: [crm],
+    run: async (input: { accountId: string; n?: number }) => input.n ?? 3,
+  })
+  expectTypeOf<Parameters<typeof lookUp.send>[0]>().toEqualTypeOf<{ accountId: string; n?: number }>()
+  expectTypeOf(lookUp).toExtend<Task<{ accountId: string; n?: number }, number>>()
+  const misuse = () => {
+    // @ts-expect-error no such field
+    void lookUp.send({ wrong: 1 })
+    // @ts-expect-error one of the rows lacks a field
+    void lookUp.sendMany([{ n: 1 }])
+    // @ts-expect-error the input has no field that the limit needs
+    task('a', { limits: [crm], run: (input: { tenant: string }) => input.tenant })
+    // @ts-expect-error the handler needs another input than the schema gives
+    task('a', { input: contact, run: (input: { tenant: string }) => input.tenant })
+  }
+  // What names no type takes anything.
+  const free = task('free', { limits: [crm], fair: 'tenant', run: (input) => input.tenant })
+  expectTypeOf<Parameters<typeof free.send>[0]>().toBeAny()
+  expect(misuse).toBeTypeOf('function')
+})
+
+it('the reasons of failed jobs are a union', () => {
+  expectTypeOf<Failure['reason']>().toEqualTypeOf<FailureReason>()
+  expectTypeOf<SluiceEvents['exhausted']['reason']>().toEqualTypeOf<FailureReason>()
+  expect(failureReasons).toContain('refused' satisfies FailureReason)
 })
 
 it('options that know no input fit every task, and leave its input checked', () => {
