@@ -15,6 +15,8 @@ const timeoutMs = 5_000
 const shownMax = 20
 /** More jobs in a minute are not counted. */
 const countedMax = 20_000
+/** A backlog that is younger than this has not grown, but come in a burst. */
+const growsAfterMs = 120_000
 
 /** Reads what waits; undefined: the store did not answer in time. */
 export async function backlogOf(db: Db, schema: string): Promise<Backlog | undefined> {
@@ -36,28 +38,34 @@ export function showBacklog(out: Output, backlog: Backlog | undefined): void {
   const about = isExact ? '' : 'about '
   if (jobs.length > 0) {
     out.line('')
-    out.table([
-      ['TASK', 'QUEUE', 'WAITING', 'OLDEST', 'SENT/MIN', 'DONE/MIN', 'EMPTY AT THIS RATE', 'STOPPED BY'],
-      ...jobs.slice(0, shownMax).map((line) => jobCells(line, about)),
-    ])
+    out.table(
+      [
+        ['TASK', 'QUEUE', 'WAITING', 'OLDEST', 'SENT/MIN', 'DONE/MIN', 'EMPTY', 'STOPPED BY'],
+        ...jobs.slice(0, shownMax).map((line) => jobCells(line, about)),
+      ],
+      ['QUEUE', 'SENT/MIN', 'DONE/MIN', 'OLDEST'],
+    )
     if (jobs.length > shownMax) out.talk(`and ${jobs.length - shownMax} more tasks; \`sluice status --json\` has all`)
   }
   if (limits.length === 0) return
   out.line('')
-  out.table([
-    ['LIMIT', 'WAITING', 'KEYS', 'MOST WAIT FOR', 'OLDEST', 'UNITS/MIN', 'STATE'],
-    ...limits
-      .slice(0, shownMax)
-      .map(({ limit, waiting, keys, busiestKeys: [most], oldestAt, perMinute, currency, stops }) => [
-        limit,
-        `${about}${waiting}`,
-        `${keys}`,
-        most === undefined ? '' : redactText(`${most.key}: ${most.waiting}`),
-        ageOf(oldestAt),
-        amount(perMinute, currency),
-        stops.map((stop) => stopText(stop, waiting)).join('; ') || 'has room',
-      ]),
-  ])
+  out.table(
+    [
+      ['LIMIT', 'WAITING', 'KEYS', 'MOST WAIT FOR', 'OLDEST', 'UNITS/MIN', 'STATE'],
+      ...limits
+        .slice(0, shownMax)
+        .map(({ limit, waiting, keys, busiestKeys: [most], oldestAt, perMinute, currency, stops }) => [
+          limit,
+          `${about}${waiting}`,
+          `${keys}`,
+          most === undefined ? '' : redactText(`${most.key}: ${most.waiting}`),
+          ageOf(oldestAt),
+          amount(perMinute, currency),
+          stops.map((stop) => stopText(stop, waiting)).join('; ') || 'has room',
+        ]),
+    ],
+    ['KEYS', 'UNITS/MIN', 'OLDEST'],
+  )
 }
 
 /** Makes the table of the keys for which most jobs wait. */
@@ -91,14 +99,21 @@ function ageOf(at: Date | undefined): string {
   return at === undefined ? '-' : span(Math.max(0, systemClock.wallMs() - at.getTime()))
 }
 
-/** Returns when nothing would wait any more if it went on as lately; while all jobs are stopped, nothing goes on. */
-export function emptyText(line: WaitingJobs): string {
-  const { waiting, perMinute, sentPerMinute, growthPerMinute: growth, stops } = line
-  const isStop = ({ kind, jobs }: Stop) => kind !== 'used-up' && kind !== 'concurrency' && jobs >= waiting
-  if (growth < 0 && stops.some(isStop)) return 'stopped'
-  if (Math.max(sentPerMinute, perMinute) >= countedMax) return '-'
-  if (growth > 0) return `never: grows by ${growth}/min`
-  return growth < 0 ? `in about ${span((waiting / -growth) * 60_000)}` : '-'
+/**
+ * Returns when nothing would wait any more: by the rate of the limit that stops all jobs, else if it went on as lately. While all
+ * jobs are stopped, nothing goes on.
+ */
+export function emptyText(line: WaitingJobs, nowMs = systemClock.wallMs()): string {
+  const { waiting, oldestAt, perMinute, sentPerMinute, growthPerMinute: growth, stops } = line
+  const all = stops.filter(({ jobs }) => jobs >= waiting)
+  if (growth <= 0 && all.some(({ kind }) => kind !== 'used-up' && kind !== 'concurrency')) return 'stopped'
+  // One burst of sends is no growth: its jobs are gone before others come, or the limit's rate shows when they are.
+  const hasGrown = growth > 0 && nowMs - (oldestAt?.getTime() ?? nowMs) >= growsAfterMs
+  const isCounted = Math.max(sentPerMinute, perMinute) < countedMax
+  if (hasGrown && isCounted) return `grows by ${growth}/min`
+  const emptyMs = Math.max(...all.map((stop) => stop.emptyMs ?? 0), 0)
+  if (emptyMs > 0 && !hasGrown) return `in about ${span(emptyMs)}`
+  return growth < 0 && isCounted ? `in about ${span((waiting / -growth) * 60_000)}` : '-'
 }
 
 /** Formats what stops jobs: how many of them, unless all, and until when. */

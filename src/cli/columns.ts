@@ -12,11 +12,23 @@ export function widthOf(): number | undefined {
   return given > 0 ? given : undefined
 }
 
-/** Aligns rows, the first of which is the heading. @param width the most characters of a line; undefined: no bound */
-export function aligned(rows: readonly (readonly string[])[], width?: number): string[] {
+/**
+ * Aligns rows, the first of which is the heading.
+ * @param width the most characters of a line; undefined: no bound
+ * @param spare headings of columns that are left out, the first one first, until the lines fit
+ */
+export function aligned(rows: readonly (readonly string[])[], width?: number, spare: readonly string[] = []): string[] {
   const natural = (rows[0] ?? []).map((_, column) =>
     rows.reduce((most, row) => Math.max(most, row[column]?.length ?? 0), 0),
   )
+  const [least, ...others] = spare
+  const at = rows[0]?.indexOf(least ?? '') ?? -1
+  if (width !== undefined && at >= 0 && lengthOf(natural) > width)
+    return aligned(
+      rows.map((row) => row.toSpliced(at, 1)),
+      width,
+      others,
+    )
   const widths = width === undefined ? natural : fitted(natural, width)
   return rows.map((row) =>
     row
@@ -26,11 +38,12 @@ export function aligned(rows: readonly (readonly string[])[], width?: number): s
   )
 }
 
+const lengthOf = (widths: readonly number[]) => widths.reduce((sum, one) => sum + one, gap * (widths.length - 1))
+
 /** Takes from the widest column, one character at a time, until the line fits. */
 function fitted(natural: readonly number[], width: number): number[] {
   const widths = [...natural]
-  const total = () => widths.reduce((sum, one) => sum + one, gap * (widths.length - 1))
-  for (let left = total() - width; left > 0; left--) {
+  for (let left = lengthOf(widths) - width; left > 0; left--) {
     const spare = widths.map((one, column) => one - (column === 0 ? firstLeast : least))
     const widest = spare.indexOf(Math.max(...spare))
     if ((spare[widest] ?? 0) <= 0) break

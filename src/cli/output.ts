@@ -22,8 +22,11 @@ export interface Output {
   line(text: string): void
   /** Writes one object of data, as a line of JSON. */
   object(value: unknown): void
-  /** Writes aligned columns; the first row is the heading. */
-  table(rows: readonly (readonly string[])[]): void
+  /**
+   * Writes aligned columns; the first row is the heading. `spare` are the headings of columns that are left out, the first one
+   * first, until the terminal is wide enough.
+   */
+  table(rows: readonly (readonly string[])[], spare?: readonly string[]): void
   /** Writes a message to stderr, also with --json. */
   talk(text: string): void
   /** Writes the suggested next step to stderr; not with --json. */
@@ -65,10 +68,11 @@ export function output(options: OutputOptions): Output {
     json,
     line,
     object: (value) => void process.stdout.write(`${printable(JSON.stringify(value))}\n`),
-    table: (rows) =>
+    table: (rows, spare) =>
       aligned(
         rows.map((row) => row.map(safe)),
         widthOf(),
+        spare,
       ).forEach((text, i) => line(i === 0 ? paint('dim', text) : text)),
     talk,
     hint: (text) => (json ? undefined : talk(`next: ${asCalled(text, options)}`)),
@@ -80,7 +84,9 @@ export function output(options: OutputOptions): Output {
 /** Writes the commands in a text as this one was called: on its store, and by `npx sluice` where the shell knows no `sluice`. */
 export function asCalled(text: string, { store, schema, config }: StoreFlags): string {
   const program = process.env['npm_command'] === 'exec' ? 'npx sluice' : 'sluice'
-  const flags = Object.entries({ store: store && redactText(store), schema, config }).flatMap(([name, value]) =>
+  // A store's URL with its password redacted would name another store.
+  const isShown = store === undefined || redactText(store) === store
+  const flags = Object.entries({ store: isShown ? store : undefined, schema, config }).flatMap(([name, value]) =>
     value === undefined ? [] : ` --${name} ${quoted(value)}`,
   )
   return text.replaceAll('`sluice ', () => `\`${program}${flags.join('')} `)

@@ -20,6 +20,7 @@ import { zones } from './zones.ts'
 export function statusCommand(): Command {
   return new Command('status')
     .description('show what waits and what stops it, workers, alarms, and problems of the store')
+    .option('--members', 'list the workers, too')
     .option('--storage', 'show the size of each table, too')
     .action(status)
 }
@@ -64,10 +65,44 @@ function showFailing(out: Output, failing: readonly FailingJobs[]): void {
   out.table([['FAILING TASK', 'RETRYING', 'FAILED/H', 'LAST', 'ITS ERROR'], ...failing.map(cells)])
 }
 
-async function status(flags: { storage?: boolean }, command: Command): Promise<void> {
+interface Member {
+  id: number
+  host: string
+  pid: number
+  version: string
+  slots: number
+  /** Null: all. */
+  queues: string[] | null
+  since_ms: number
+}
+
+/** Reads the workers that are registered: one without a heartbeat for 10 s is given up, and leaves the list. */
+function readMembers(sql: Sql): Promise<Member[]> {
+  return sql.query<Member>(
+    `select w.id::integer as id, w.host, w.pid, w.version, w.slots, w.queues,
+            (extract(epoch from w.started_at) * 1000)::float8 as since_ms
+     from sluice.worker w order by w.id limit 10000`,
+  )
+}
+
+function showMembers(out: Output, members: readonly Member[]): void {
+  if (members.length === 0) return
+  const cells = ({ id, host, pid, version, slots, queues, since_ms: sinceMs }: Member) => [
+    `#${id}`,
+    `${host}:${pid}`,
+    version,
+    String(slots),
+    queues === null ? 'all' : queues.join(', '),
+    ago(new Date(sinceMs)),
+  ]
+  out.line('')
+  out.table([['WORKER', 'HOST:PID', 'VERSION', 'SLOTS', 'QUEUES', 'STARTED'], ...members.map(cells)], ['VERSION'])
+}
+
+async function status(flags: { storage?: boolean; members?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const [numbers, failing, backlog, { problems, alarms, fleet: found, storage }] = await withSluice(
+  const [numbers, failing, backlog, { problems, alarms, fleet: found, storage }, members] = await withSluice(
     settings,
     { creates: false },
     async ({ db, jobs }, sql) => [
@@ -75,6 +110,7 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
       await jobs.failing(),
       await backlogOf(db, settings.schema),
       await lookAt(sql, settings, flags.storage === true),
+      flags.members === true ? await readMembers(sql) : undefined,
     ],
   )
   const { oldestWaitingAt, countedTo, ...counts } = numbers
@@ -90,6 +126,9 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
       fleet: found ?? null,
       problems,
       alarms: redact(alarms),
+      ...(members && {
+        members: members.map(({ since_ms: sinceMs, ...member }) => ({ ...member, startedAt: new Date(sinceMs) })),
+      }),
       ...(storage && { storage }),
     })
   out.talk(nameOf(settings))
@@ -113,6 +152,7 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
   for (const { check, text } of problems) out.line(`${out.paint('yellow', check.padEnd(11))}${text}`)
   for (const { since, text, todo } of alarms)
     out.line(redactText(`${out.paint('yellow', 'alarm'.padEnd(11))}since ${since.toISOString()}: ${text}: ${todo}`))
+  if (members !== undefined) showMembers(out, members)
   showFailing(out, failing)
   showBacklog(out, backlog)
   if (storage !== undefined) showStorage(out, storage)

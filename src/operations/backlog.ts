@@ -14,6 +14,8 @@ export interface Stop {
   jobs: number
   /** When it ends by time alone; undefined: when somebody acts, or jobs end. */
   until?: Date
+  /** In how many ms the rate of a limit lets all of the jobs start; undefined: not known (a window, a quota, jobs with costs). */
+  emptyMs?: number
 }
 
 /** The jobs of a task that wait in a queue. */
@@ -77,6 +79,7 @@ interface Group {
   queue: string
   buckets: string[] | null
   n: number
+  has_costs: boolean
   oldest_ms: number
 }
 
@@ -107,6 +110,7 @@ interface BucketStop {
   cause: Cause | null
   full: boolean
   crowded: boolean
+  per_minute: number | null
 }
 
 interface Rate {
@@ -231,15 +235,23 @@ function withoutWorker({ queue, labels, waiting: jobs }: Merged, found: Obstacle
 /** Reads why the buckets that most jobs wait for grant nothing. */
 async function stopsOf(sql: Sql, groups: readonly Group[]): Promise<Map<string, Stop>> {
   const waiting = new Map<string, number>()
-  for (const { buckets, n } of groups)
-    for (const bucket of buckets ?? []) if (!bucket.includes('@')) waiting.set(bucket, (waiting.get(bucket) ?? 0) + n)
+  const costly = new Set<string>()
+  for (const { buckets, n, has_costs: hasCosts } of groups)
+    for (const bucket of buckets ?? []) {
+      if (bucket.includes('@')) continue
+      waiting.set(bucket, (waiting.get(bucket) ?? 0) + n)
+      if (hasCosts) costly.add(bucket)
+    }
   const ways = [...waiting].sort(([, a], [, b]) => b - a).slice(0, bucketsMax)
   if (ways.length === 0) return new Map()
   const rows = await sql.run<BucketStop>('operations/read_bucket_stops', [ways.map(([way]) => way)])
   return new Map(
     rows.flatMap((row): [string, Stop][] => {
-      const stop = stopOf(row, waiting.get(row.way) ?? 0)
-      return stop === undefined ? [] : [[row.way, stop]]
+      const n = waiting.get(row.way) ?? 0
+      const stop = stopOf(row, n)
+      if (stop === undefined) return []
+      const isTimed = stop.kind === 'used-up' && row.per_minute !== null && !costly.has(row.way)
+      return [[row.way, isTimed ? { ...stop, emptyMs: (n / (row.per_minute ?? 1)) * 60_000 } : stop]]
     }),
   )
 }
@@ -273,7 +285,9 @@ function stopsOfGroups(groups: readonly Group[], stops: ReadonlyMap<string, Stop
     for (const bucket of buckets ?? []) {
       const stop = stops.get(bucket)
       const way = bucket.replace(/^([^:/]+)\/[^:]*/, '$1')
-      if (stop !== undefined) found.set(`${stop.kind} ${way}`, { ...stop, way, jobs: n * scale })
+      if (stop === undefined) continue
+      const timed = stop.emptyMs === undefined ? {} : { emptyMs: stop.emptyMs * scale }
+      found.set(`${stop.kind} ${way}`, { ...stop, ...timed, way, jobs: n * scale })
     }
     return [...found.values()]
   })
@@ -293,6 +307,8 @@ function sumStops(found: readonly Found[]): { limit: string; stop: Stop }[] {
     known.keys.add(way)
     const untilMs = Math.max(known.stop.until?.getTime() ?? 0, stop.until?.getTime() ?? 0)
     if (untilMs > 0) known.stop.until = new Date(untilMs)
+    // Its keys empty side by side.
+    if (stop.emptyMs !== undefined) known.stop.emptyMs = Math.max(known.stop.emptyMs ?? 0, stop.emptyMs)
     byKind.set(key, known)
   }
   return [...byKind.values()].map(({ limit, stop, keys }) => {

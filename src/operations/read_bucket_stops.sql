@@ -1,5 +1,7 @@
 -- Reads why buckets grant nothing now: a pause, a hold and its cause (null: not a vendor's answer), no free units, no
 -- free place.
+-- per_minute: the units that its limit grants evenly; null if it grants them otherwise (a window, a quota), or if it is
+-- a pool, whose members share the jobs
 -- $1: names as in a job's buckets (`crm:a1`, `total`, `sender*`)
 with given as (
   select u.o, u.way, (substring(u.way from '^[^:*]+')) as name, sluice.hash64(u.way) as id
@@ -14,7 +16,12 @@ select g.way,
         where p.name = g.name and p.key in ('', substr(g.way, length(g.name) + 2)) order by p.key limit 1) as paused,
        case when r.hold > c.now_us then ((r.hold - c.clock_lead_us) / 1000)::float8 end as held_ms,
        (select f.cause from sluice.refusal f where f.bucket = g.id) as cause,
-       b.id is not null and r.units < 1 as full, b.id is not null and r.places < 1 as crowded
+       b.id is not null and r.units < 1 as full, b.id is not null and r.places < 1 as crowded,
+       (select case when bool_and(x ->> 'kind' in ('rate', 'pace')) then
+                 min((x ->> 'units')::float8 * 60000000 / (x ->> 'windowUs')::float8) end
+        from (select * from sluice.limit_def d where d.name = g.name order by d.version desc limit 1) d
+        cross join jsonb_array_elements(d.spec -> 'rules') x
+        where d.members is null and (x ->> 'windowUs')::float8 > 0) as per_minute
 from given g cross join clock c
 join unnest(engine.bucket_room(array(select id from given order by o), (select now_us from clock))) r on r.ord = g.o
 left join sluice.bucket b on b.id = g.id

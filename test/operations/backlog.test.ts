@@ -36,6 +36,26 @@ it('names no time at which jobs are done while something stops all of them', () 
   expect(emptyText({ ...line, stops: [{ ...held(10), kind: 'used-up' }] })).toBe('in about 10 s')
   expect(emptyText({ ...line, stops: [held(9)] })).toBe('in about 10 s')
   expect(emptyText({ ...line, stops: [held(10)] })).toBe('stopped')
+  expect(emptyText({ ...line, growthPerMinute: 0, stops: [held(10)] })).toBe('stopped')
+})
+
+it('takes a burst for no growth: the rate of the limit shows when its jobs are gone', () => {
+  const line = {
+    task: 'call',
+    queue: 'default',
+    waiting: 137,
+    oldestAt: new Date(0),
+    perMinute: 13,
+    sentPerMinute: 150,
+    growthPerMinute: 137,
+    currently: undefined,
+    isAbandoned: false,
+  }
+  const used = { kind: 'used-up', text: 'crm used up for a1', jobs: 137, emptyMs: 82_200 } as const
+  expect(emptyText({ ...line, stops: [used] }, 2_000)).toBe('in about 82.2 s')
+  expect(emptyText({ ...line, stops: [{ ...used, jobs: 100 }] }, 2_000)).toBe('-')
+  expect(emptyText({ ...line, stops: [] }, 2_000)).toBe('-')
+  expect(emptyText({ ...line, stops: [used] }, 120_000)).toBe('grows by 137/min')
 })
 
 describe('the backlog', () => {
@@ -102,6 +122,23 @@ describe('the backlog', () => {
     const load = after.limits.find(({ limit: name }) => name === 'crm')
     expect(load?.waiting).toBe(1)
     expect(load?.perMinute).toBe(3)
+  })
+
+  it('computes by the rate of a limit when its jobs have started, for jobs without costs', async () => {
+    const steady = limit('steady', { rate: '60/min', by: 'account' })
+    const calls = task('calls', { input, limits: [steady], run: () => {} })
+    const costly = task('costly', { input, limits: [{ limit: steady, cost: 2 }], run: () => {} })
+    const kit = await testSluice({ tasks: [calls, costly], store: await onServer.store() })
+    onTestFinished(() => kit.close())
+    const emptyMs = async () => (await kit.sluice.jobs.backlog()).jobs.map(({ stops }) => stops.find(isUsedUp)?.emptyMs)
+    const isUsedUp = ({ kind }: { kind: string }) => kind === 'used-up'
+    await calls.sendMany([...copies(30, { account: 'a' }), ...copies(20, { account: 'b' })])
+    const started = await kit.drain()
+    // A tenth of the number starts at once, of each key; the keys empty side by side.
+    expect(started).toBe(12)
+    expect(await emptyMs()).toEqual([24_000])
+    await costly.send({ account: 'a' })
+    expect(await emptyMs()).toContain(undefined)
   })
 
   it('counts units as used: less what attempts gave back', async () => {
