@@ -60,9 +60,12 @@ function withHint(code: string, message: string, program: Command | undefined): 
     return known === undefined ? `${message}; \`sluice --help\` lists all` : `${bare}; it is \`sluice ${known}\` here`
   }
   const [, above = ''] = /^too many arguments for '(.+?)'/.exec(message) ?? []
-  const inner = program?.commands.find((one) => one.name() === above)?.commands ?? []
-  if (code === 'commander.excessArguments' && inner.length > 0)
-    return `\`sluice ${above}\` has no such command; its commands are ${inner.map((one) => one.name()).join(', ')}`
+  const { commands: inner = [], args = [] } = program?.commands.find((one) => one.name() === above) ?? {}
+  if (code === 'commander.excessArguments' && inner.length > 0) {
+    const text = `\`sluice ${above}\` has no such command; its commands are ${inner.map((one) => one.name()).join(', ')}`
+    const elsewhere = program?.commands.find((one) => one.name() === args[0])?.name()
+    return elsewhere === undefined ? text : `${text}; there is \`sluice ${elsewhere}\``
+  }
   if (code === 'commander.excessArguments' && meantOptions(above) !== undefined)
     return `${message.replace(/\.$/, '')}; ${meantOptions(above)}`
   const flag = code === 'commander.unknownOption' ? meantFlag(word) : undefined

@@ -1,5 +1,5 @@
 /** The tree of all commands, with the flags that each has, and examples in each help. */
-import { Command, Option } from 'commander'
+import { Command, Help, Option } from 'commander'
 import { version } from '../core/version.ts'
 import { logFormats, logLevels } from '../report/options.ts'
 import { cancelCommand, reprioritiseCommand, retryCommand } from './bulk.ts'
@@ -84,7 +84,10 @@ function equip(command: Command, path: readonly string[] = []): void {
   command
     .exitOverride()
     .configureOutput({ outputError() {} })
-    .configureHelp({ showGlobalOptions: true })
+    .configureHelp({
+      showGlobalOptions: true,
+      optionDescription: (option) => `${new Help().optionDescription(option)}${option.mandatory ? ' (required)' : ''}`,
+    })
   const some = examples[path.join(' ')] ?? []
   if (some.length > 0) command.addHelpText('after', `\nExamples:\n${some.map((line) => `  ${line}`).join('\n')}`)
   for (const inner of command.commands) equip(inner, [...path, inner.name()])

@@ -20,6 +20,10 @@ const unitUs: Record<Unit, number> = {
   day: 86_400_000_000,
 }
 
+const unit = Object.keys(unitUs).join('|')
+const rateForm = new RegExp(`^(\\d{1,12})/(\\d{0,9})(${unit})$`)
+const durationForm = new RegExp(`^(\\d+(?:\\.\\d+)?) ?(${unit})$`)
+
 /** A rate in numbers: at most `units` in any window of `windowUs` microseconds. */
 export interface ParsedRate {
   units: number
@@ -31,7 +35,7 @@ export interface ParsedRate {
  * @throws UsageError SLUICE_BAD_RATE when it is malformed, zero, negative, or longer than 366 days.
  */
 export function parseRate(rate: string, written = rate): ParsedRate {
-  const match = /^(\d{1,12})\/(\d{0,9})(ms|s|sec|second|m|min|minute|h|hour|d|day)$/.exec(rate)
+  const match = rateForm.exec(rate)
   const units = Number(match?.[1])
   const windowUs = Number(match?.[2] || '1') * (unitUs[match?.[3] as Unit] ?? NaN)
   if (!(units >= 1) || !(windowUs >= 1_000) || windowUs > 366 * unitUs.day) {
@@ -46,30 +50,20 @@ export function parseRate(rate: string, written = rate): ParsedRate {
   return { units, windowUs }
 }
 
-const durationUnitMs: Record<string, number> = {
-  ms: 1,
-  s: 1_000,
-  m: 60_000,
-  min: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
-  day: 86_400_000,
-}
-
-/** A span of time: a number of ms, or text such as `'250ms'`, `'30s'`, `'5min'`, `'2h'`, `'7d'`. */
-export type Duration = number | `${number}${'ms' | 's' | 'm' | 'min' | 'h' | 'd' | 'day'}`
+/** A span of time: a number of ms, or text such as `'250ms'`, `'30s'`, `'5min'`, `'2 h'`, `'7d'`, in the units of a rate. */
+export type Duration = number | `${number}${Unit}` | `${number} ${Unit}`
 
 /**
  * A span of time in ms.
  * @throws UsageError SLUICE_BAD_DURATION when it is malformed, negative or not finite.
  */
 export function durationMs(span: Duration): number {
-  const match = typeof span === 'number' ? null : /^(\d+(?:\.\d+)?)(ms|s|m|min|h|d|day)$/.exec(span)
-  const ms = typeof span === 'number' ? span : Number(match?.[1]) * (durationUnitMs[match?.[2] ?? ''] ?? NaN)
+  const match = typeof span === 'number' ? null : durationForm.exec(span)
+  const ms = typeof span === 'number' ? span : (Number(match?.[1]) * (unitUs[match?.[2] as Unit] ?? NaN)) / 1_000
   if (!Number.isFinite(ms) || ms < 0) {
     throw new UsageError(
       'SLUICE_BAD_DURATION',
-      `"${span}" is not a span of time: give ms as a number, or text such as '30s' or '5min'`,
+      `"${span}" is not a span of time: give ms as a number, or a number with a unit (ms, s, min, h, d), such as '30s' or '5 min'`,
     )
   }
   return ms

@@ -7,6 +7,7 @@ import { examples } from '../../src/cli/examples.ts'
 import { meant } from '../../src/cli/hints.ts'
 import { nearest } from '../../src/core/nearest.ts'
 import { build } from '../../src/cli/program.ts'
+import { asCalled } from '../../src/cli/output.ts'
 import { givenOptions, nameOf } from '../../src/cli/settings.ts'
 import { workFlags } from '../../src/cli/work.ts'
 
@@ -102,6 +103,8 @@ describe('completion', () => {
 it.each([
   ['enqueue', 'send'],
   ['ps', 'status'],
+  ['workers', 'status --members'],
+  ['worker', 'work'],
   ['list', 'jobs'],
   ['inspect', 'jobs show <id>'],
   ['purge', 'cancel'],
@@ -131,6 +134,25 @@ it('tables fit 60 to 200 columns, and keep the beginning of an id', () => {
   expect(aligned(rows, 200)[1]).toContain(id)
   expect(aligned(rows)[1]).toContain(rows[1]?.at(-1)?.trimEnd())
   expect(aligned(Array.from({ length: 150_000 }, () => ['a', 'b']))).toHaveLength(150_000)
+})
+
+it('a table that is too wide loses its spare columns first, and keeps the cells of the others whole', () => {
+  const rows = [
+    ['TASK', 'SENT', 'DONE', 'STOPPED BY'],
+    ['call', '150', '12', 'crm used up for a1'],
+  ]
+  const spare = ['SENT', 'DONE']
+  expect(aligned(rows, 40, spare)).toEqual(['TASK  SENT  DONE  STOPPED BY', 'call  150   12    crm used up for a1'])
+  expect(aligned(rows, 31, spare)).toEqual(['TASK  DONE  STOPPED BY', 'call  12    crm used up for a1'])
+  expect(aligned(rows, 24, spare)).toEqual(['TASK  STOPPED BY', 'call  crm used up for a1'])
+  expect(aligned(rows, undefined, spare)).toEqual(aligned(rows))
+})
+
+it('a suggested command names the store, unless its URL has a secret, which would be redacted', () => {
+  expect(asCalled('`sluice work`', { store: 'postgres://h/d' })).toContain('--store postgres://h/d')
+  expect(asCalled('`sluice work` ', { store: 'postgres://u:pw@h/d', schema: 'own' })).toMatch(
+    /sluice --schema own work/,
+  )
 })
 
 it('the options that were given are written as they were, but for one', () => {

@@ -84,6 +84,10 @@ describe('durationMs', () => {
     ['2h', 7_200_000],
     ['7d', 604_800_000],
     ['1day', 86_400_000],
+    ['1hour', 3_600_000],
+    ['30sec', 30_000],
+    ['1 hour', 3_600_000],
+    ['2.5 min', 150_000],
   ] satisfies [Duration, number][])('reads %j as %d ms', (span, ms) => expect(durationMs(span)).toBe(ms))
 
   it.each([
@@ -94,7 +98,9 @@ describe('durationMs', () => {
     '5',
     's',
     '-5s',
-    '5 s',
+    '5  s',
+    ' 5s',
+    '5s ',
     '1e3s',
     '.5s',
     '5.s',
@@ -105,4 +111,8 @@ describe('durationMs', () => {
     undefined,
     {},
   ])('refuses %j', (span) => expect(code(() => durationMs(span as Duration))).toBe('SLUICE_BAD_DURATION'))
+
+  it('names the units when it refuses', () => {
+    expect(() => durationMs('5 weeks' as Duration)).toThrow('a number with a unit (ms, s, min, h, d)')
+  })
 })

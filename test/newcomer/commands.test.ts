@@ -89,6 +89,8 @@ const mistakes = [
   [['verify', '--from', '2h'], 2, '--since'],
   [['enqueue', 'x'], 2, '`sluice send`'],
   [['limits', 'shwo', 'crm'], 2, 'its commands are show, history'],
+  [['jobs', 'cancel', '01a1fc6b'], 2, '`sluice cancel`'],
+  [['workers'], 2, '`sluice status --members`'],
   [['why', '01a1fc6b-5572-7000-8000-000000000000'], 1, '0000` if it is an event'],
   [['status', 'all'], 2, 'too many arguments'],
 ] as const
