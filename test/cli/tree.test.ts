@@ -57,6 +57,11 @@ describe('help', () => {
     }
   })
 
+  it('marks the options that a command cannot do without', () => {
+    const lines = find(['pause']).helpInformation().split('\n')
+    expect(lines.filter((line) => line.includes('(required)'))).toEqual([expect.stringContaining('--reason <text>')])
+  })
+
   it('uses each flag for one thing, and names each thing by one flag', () => {
     const all = pathsOf(program).flatMap((path) => find(path.split(' ')).options.map(({ flags }) => flags))
     const forms = [...new Set(all.map((flags) => flags.replace(/^-\w, /, '')))]
