@@ -3,13 +3,13 @@
  * the schedule, in one statement. Only the store's clock decides when an instant is due.
  */
 import { codeOf, StoreError, UsageError, textOfError } from '../core/errors.ts'
-import { countForStatement } from '../core/payload.ts'
+import { payloadBytesMax, statementCharsMax } from '../core/payload.ts'
 import { reach } from '../core/probe.ts'
 import type { Store } from '../db/store.ts'
 import { admit } from '../tasks/admit.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import { type NewJob, Outbox } from '../store/send.ts'
-import { graceMs, planOf, type Schedule, tagsOf } from './schedule.ts'
+import { graceMs, type Plan, planOf, type Schedule, splitPlan, tagsOf } from './schedule.ts'
 import { readStored, type StoredSchedule } from './stored.ts'
 import { bad } from './timing.ts'
 
@@ -29,6 +29,8 @@ const awayMs = 1_000
 const makeMs = 10_000
 /** Schedules that are defined, or fired, at one time. A program may have one for each tenant, and statements wait for a connection for seconds only. */
 const schedulesAtOnce = 20
+/** Jobs of one schedule that are made, and sent in one statement: also if each has the largest input. */
+const jobsAtOnce = Math.floor(statementCharsMax / payloadBytesMax)
 /** Each process wakes up to this much after the instant, at random, so that mostly one of them fires and the rest find it done. */
 const spreadMs = 30
 
@@ -95,7 +97,7 @@ export class ScheduleRunner {
       const entry = stored.get(schedule.name)
       if (signal?.aborted || entry === undefined || entry.paused) return
       const stumbled = (this.#stumbled.get(schedule.name)?.untilMs ?? 0) - this.#options.store.clock.monotonicMs()
-      const ownMs = stumbled > 0 ? stumbled : await this.#look(schedule, entry, nowMs)
+      const ownMs = stumbled > 0 ? stumbled : await this.#look(schedule, entry, nowMs, signal)
       waitMs = Math.min(waitMs, ownMs)
     })
     return waitMs
@@ -113,13 +115,18 @@ export class ScheduleRunner {
   }
 
   /** Fires one schedule if it is due; resolves to how long to sleep until it is due next, in ms. */
-  async #look(schedule: Schedule, entry: StoredSchedule, nowMs: number): Promise<number> {
+  async #look(schedule: Schedule, entry: StoredSchedule, nowMs: number, signal?: AbortSignal): Promise<number> {
     const leftMs = entry.nextMs - nowMs
     const isOurs = entry.timing === schedule.timing.text
     if (leftMs > 0) return isOurs ? leftMs : lookMs
     try {
       if (isOurs) {
-        await this.#send(schedule, entry, nowMs)
+        const plan = planOf(schedule, entry.nextMs, nowMs)
+        let fromMs = entry.nextMs
+        for (const part of splitPlan(plan, schedule.overlap === 'skip' ? Infinity : jobsAtOnce)) {
+          if (signal?.aborted || !(await this.#send(schedule, fromMs, part))) break
+          fromMs = part.nextMs
+        }
         this.#stumbled.delete(schedule.name)
         return 0
       }
@@ -128,8 +135,8 @@ export class ScheduleRunner {
       return lookMs
     } catch (error) {
       if (error instanceof StoreError) throw error
-      // Another transaction has locked it.
-      if (codeOf(error) === '55P03') return awayMs
+      // Another transaction has locked it, mostly a process that fires it.
+      if (codeOf(error) === '55P03' && leftMs >= -graceMs) return awayMs
       await this.#stumble(schedule.name, error)
       return stumbleMs
     }
@@ -172,20 +179,15 @@ export class ScheduleRunner {
     }
   }
 
-  async #send(schedule: Schedule, entry: StoredSchedule, nowMs: number): Promise<void> {
+  /** Carries out a plan from the instant `fromMs` on, in one statement. Resolves to false if another process was first. */
+  async #send(schedule: Schedule, fromMs: number, { due, missedMs, nextMs }: Plan): Promise<boolean> {
     const { store } = this.#options
     const { name, timing, overlap } = schedule
-    const plan = planOf(schedule, entry.nextMs, nowMs)
     const isAlone = overlap === 'skip'
-    const made = await Promise.all((isAlone ? plan.due.slice(0, 1) : plan.due).map((ms) => this.#job(schedule, ms)))
-    const count = countForStatement(made, made.length, ({ input }) => input.length)
-    const jobs = made.slice(0, count)
-    // What one statement cannot take stays due, and is sent next.
-    const [due, nextMs] = count < made.length ? [plan.due.slice(0, count), plan.due[count]] : [plan.due, plan.nextMs]
-    const { missedMs = null } = plan
+    const jobs = await Promise.all((isAlone ? due.slice(0, 1) : due).map((ms) => this.#job(schedule, ms)))
     await reach('schedule.fire', jobs)
     const ids = jobs.map((job) => job.id)
-    const own = [name, timing.text, entry.nextMs, nextMs, due, ids, missedMs, isAlone]
+    const own = [name, timing.text, fromMs, nextMs, due, ids, missedMs ?? null, isAlone]
     const fire = (from: number) =>
       `engine.fire_schedule(${own.map((_, i) => `$${from + i + 1}`).join(',')}) f (outcome)`
     // One statement, so that no lock is held across a round trip, and a crash leaves both changes or neither.
@@ -204,6 +206,7 @@ export class ScheduleRunner {
     // Discarded jobs are not part of that statement: the process that fired records them afterwards.
     for (const job of jobs) if (job.discard !== null && outcome === 'sent') await this.#outbox.write(store, [job])
     await reach('schedule.fired', jobs)
+    return outcome !== 'passed'
   }
 
   /** Makes the job of one instant. */

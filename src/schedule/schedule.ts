@@ -158,6 +158,13 @@ export function planOf(of: Pick<Schedule, 'timing' | 'catchUp'>, nextMs: number,
   return { due, missedMs, nextMs: timing.after(nowMs) }
 }
 
+/** Splits a plan into plans of at most `most` instants. Each begins at the `nextMs` of the one before. */
+export function* splitPlan({ due, missedMs, nextMs }: Plan, most: number): Generator<Plan> {
+  yield { due: due.slice(0, most), missedMs, nextMs: due[most] ?? nextMs }
+  for (let at = most; at < due.length; at += most)
+    yield { due: due.slice(at, at + most), missedMs: undefined, nextMs: due[at + most] ?? nextMs }
+}
+
 const prefix = { schedule: 'schedule:', instant: 'scheduled-for:' }
 
 /** Returns a job's tags, which name its schedule and its instant. */

@@ -231,7 +231,7 @@ export class Worker {
     this.#beginRounds()
     await this.#renewGates()
     await this.#timetable.define()
-    await this.#timetable.fire()
+    await this.#timetable.fire(this.#stop.signal)
     await this.#prepare()
     return claimAllOnce(max, {
       dispatcher: this.#dispatcher,

@@ -1,6 +1,7 @@
 /** Schedules in workers, and in `dispatchOnce`, by the store's own clock. */
-import { beforeEach, describe, expect, it, test } from 'vitest'
+import { beforeEach, describe, expect, it, onTestFinished, test } from 'vitest'
 import { z } from 'zod'
+import { watch } from '../../src/core/probe.ts'
 import { type Schedule, schedule, scheduledFor } from '../../src/schedule/schedule.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
@@ -43,6 +44,19 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await sluice.dispatchOnce(tasks, { schedules })).toBeGreaterThanOrEqual(3)
     const times = seen.map((each) => each?.getTime() ?? NaN)
     expect(times).toEqual(times.map((_, i) => (times[0] ?? NaN) + i * 1_000))
+  })
+
+  test('dispatchOnce that is to stop fires no further schedule', async () => {
+    const stop = new AbortController()
+    const tasks = [sync as unknown as AnyTask]
+    const schedules = Array.from({ length: 30 }, (_, index) => minutely({}, `s${index}`))
+    await sluice.dispatchOnce(tasks, { schedules })
+    await sluice.db.query(`update sluice.schedule set next_at = next_at - interval '1 min'`)
+    watch((point) => void (point === 'schedule.fired' && stop.abort()))
+    onTestFinished(() => watch(undefined))
+    await sluice.dispatchOnce(tasks, { schedules, signal: stop.signal })
+    const firings = await Promise.all(['s0', 's29'].map((name) => sluice.schedules.history(name)))
+    expect(firings.map(({ length }) => length)).toEqual([1, 0])
   })
 
   test('a worker fires schedules for as long as it works', async () => {
