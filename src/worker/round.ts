@@ -65,8 +65,8 @@ export function createRound(rounds: Rounds): () => Promise<void> {
 
 /**
  * Takes all of these steps, in order, and then throws the first error, so that a step that fails each time stops no other. After an
- * error of the store it takes no more, because they would only wait for the store, too. If one of the errors is of data, the first such is
- * thrown, so that what causes it is parked.
+ * error of the store it takes no more, because they would only wait for the store, too. If any of the errors is of data, the first such
+ * is thrown, so that what causes it is parked.
  */
 export async function takeSteps(steps: readonly (() => Promise<unknown>)[]): Promise<void> {
   let failure: { error: unknown } | undefined
@@ -74,8 +74,8 @@ export async function takeSteps(steps: readonly (() => Promise<unknown>)[]): Pro
     try {
       await step()
     } catch (error) {
-      if (error instanceof StoreError) throw error
       if (failure === undefined || (isDataError(error) && !isDataError(failure.error))) failure = { error }
+      if (error instanceof StoreError) break
     }
   }
   if (failure !== undefined) throw failure.error

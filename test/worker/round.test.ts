@@ -95,3 +95,20 @@ it.each([
   await expect(round()).rejects.toBe(error)
   expect(done).toEqual(rest)
 })
+
+it('what fails on its data is parked, though a later step loses the store', async () => {
+  let looks = 0
+  const broken = Object.assign(new Error('bigint out of range'), { code: '22003' })
+  const round = createRound({
+    store: { call: async () => (looks++, []) },
+    hand: idleHand,
+    member: {
+      runRound: async () => ({ isTurn: true, claims: [], mayRest: false }),
+      watch: () => Promise.reject(broken),
+      lostJobs: () => Promise.reject(new StoreError('SLUICE_STORE_UNREACHABLE', 'away')),
+    },
+    stop: new AbortController().signal,
+  } as never)
+  await expect(round()).rejects.toBe(broken)
+  expect(looks).toBe(1)
+})
