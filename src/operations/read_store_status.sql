@@ -17,9 +17,12 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
       join sluice.arrival a on a.class = c.id and a.xid >= coalesce((select pg_snapshot_xmax(b.snap)
         from sluice.class_state b where b.class = c.id order by b.n desc limit 1), '0'::xid8))
   ), hand as materialized (
-    -- Jobs in hand. A claim's row stays until the last of its jobs has ended.
-    select w.stints is not null and (s.seq = any (c.begun)) is not true as dispatched
-    from sluice.claim c left join sluice.worker w on w.id = c.worker cross join unnest(c.lanes, c.seqs) s (lane, seq)
+    -- Jobs in hand, by their states (engine.state_of_job). A claim's row stays until the last of its jobs has ended.
+    select case when s.at > (select engine.limiter_now_us()) then 'waiting'
+             when w.stints is not null and (s.seq = any (c.begun)) is not true then 'dispatched'
+             else 'running' end as state
+    from sluice.claim c left join sluice.worker w on w.id = c.worker
+    cross join unnest(c.lanes, c.seqs, c.instants) s (lane, seq, at)
     cross join lateral (
       select 1 from sluice.job j
       where j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id limit 1) j limit 10001
@@ -27,7 +30,8 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
     select (select count(*) from (select 1 from sluice.job where claim is null and (due_at = 'infinity') is not false
                                   limit 10001) w)
            -- They have become due, and no claim has noted it yet.
-           + (select count(*) from (select 1 from sluice.job where due_at <= n.now limit 10001) d) as waiting,
+           + (select count(*) from (select 1 from sluice.job where due_at <= n.now limit 10001) d)
+           + (select count(*) from hand h where h.state = 'waiting') as waiting,
            (select count(*) from (select 1 from sluice.done where state = 'done' limit 10001) d) as done
     from now n
   )
@@ -37,8 +41,8 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
            end::bigint as waiting,
          (select count(*) from (select 1 from sluice.job where due_at > n.now and due_at < 'infinity'
                                 limit 10001) s)::bigint as scheduled,
-         (select count(*) from hand h where h.dispatched)::bigint as dispatched,
-         (select count(*) from hand h where not h.dispatched)::bigint as running,
+         (select count(*) from hand h where h.state = 'dispatched')::bigint as dispatched,
+         (select count(*) from hand h where h.state = 'running')::bigint as running,
          case when c.done <= 10000 then c.done
            else greatest(c.done, (select sum(s.n_live_tup)
                                   from pg_inherits i join pg_stat_all_tables s on s.relid = i.inhrelid

@@ -46,6 +46,22 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     await isProved()
   })
 
+  it('a job waits until its instant, also in the numbers of the store', async () => {
+    await at.sluice.sendMany(quietTask('a', limits), copies(300))
+    await saturate(['a'])
+    await pass(100)
+    const { jobs, laterUs } = await ahead(at.worker, ['a'], 50)
+    const later = laterUs.filter((us) => us > 0).length
+    expect(later).toBeGreaterThan(3)
+    const { jobs: shown } = at.sluice
+    const { waiting, running } = await shown.status()
+    expect(running).toBe(jobs.length - later)
+    expect([running, waiting]).toEqual([
+      (await shown.count({ state: 'running' })).count,
+      (await shown.count({ state: 'waiting' })).count,
+    ])
+  })
+
   it('units that were granted ahead and not used are given back, and no window holds more', async () => {
     await at.sluice.sendMany(quietTask('a', limits), copies(2_000))
     await saturate(['a'])
