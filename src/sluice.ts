@@ -1,6 +1,7 @@
 /** The wiring: the one file that imports every module. A Sluice is one store with everything that uses it. */
 import { type Clock, systemClock } from './core/clock.ts'
 import { closedError, type StoreError } from './core/errors.ts'
+import { checkSignal } from './core/fields.ts'
 import type { Db, Tx } from './db/db.ts'
 import { env, type Opened } from './db/open.ts'
 import { type Sql, type Store, storeOn } from './db/store.ts'
@@ -254,6 +255,7 @@ export class Sluice implements Sender {
     options: WorkOptions & { max?: number; signal?: AbortSignal } = {},
   ): Promise<number> {
     const { max, signal, ...how } = options
+    checkSignal(signal)
     const most = mostOf(max)
     const ran = await (await this.#workers.make(work, how)).once(most, signal)
     if (this.#failure !== undefined) throw this.#failure

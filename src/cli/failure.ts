@@ -38,7 +38,7 @@ function describe(error: unknown, program: Command | undefined): Failure | undef
   return { code: 'SLUICE_FAILED', message: joinLines(hint === undefined ? text : `${text}; ${hint}`), exit: 1 }
 }
 
-/** The next step after an error of PostgreSQL that its server, or a command's address or user, causes. */
+/** The next step after an error of PostgreSQL, or of Node, that a server, a disk, or a command's address or user causes. */
 const byState: Record<string, string> = {
   // disk_full
   '53100':
@@ -47,6 +47,7 @@ const byState: Record<string, string> = {
   '53300': 'raise max_connections, use a pooler, or set `connections` lower in each process',
   // read_only_sql_transaction
   '25006': 'is this a replica? DATABASE_URL has to name the primary server',
+  EROFS: 'run it in a directory that can be written to',
   // insufficient_privilege
   '42501': privilegeAdvice,
 }

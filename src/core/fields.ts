@@ -36,6 +36,12 @@ export function checkMax(max: number, most: number): number {
   throw new UsageError('SLUICE_BAD_OPTION', `max is ${max}; it must be a whole number from 1 to ${most}`)
 }
 
+/** @throws UsageError SLUICE_BAD_OPTION unless it is an AbortSignal, of any realm, or undefined */
+export function checkSignal(signal: unknown): void {
+  if (signal === undefined || typeof (signal as Partial<AbortSignal> | null)?.throwIfAborted === 'function') return
+  throw new UsageError('SLUICE_BAD_OPTION', '`signal` must be an AbortSignal, such as AbortSignal.timeout(5_000)')
+}
+
 /** The fields of `T` that may be undefined as optional ones that are never undefined. */
 type Present<T> = { [K in keyof T as undefined extends T[K] ? never : K]: T[K] } & {
   [K in keyof T as undefined extends T[K] ? K : never]?: Exclude<T[K], undefined>

@@ -62,8 +62,10 @@ export async function openPglite(options: PgliteOptions): Promise<PgliteDb> {
     if (error instanceof StoreError || error instanceof UsageError) throw error
     const why = textOfError(error)
     // An error of the file system: in a container DATABASE_URL was mostly forgotten.
-    const next =
-      dir !== undefined && error instanceof Error && 'syscall' in error
+    const isOfDirectory = dir !== undefined && error instanceof Error && 'syscall' in error
+    const next = /pglite\.(data|wasm)/.test(why)
+      ? '; a file of the engine is missing: a bundler has to leave the package out (`external`), or it has to be installed again'
+      : isOfDirectory
         ? '; set DATABASE_URL to a server, or give a directory that this process can write to'
         : ''
     throw new StoreError(

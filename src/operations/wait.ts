@@ -1,6 +1,6 @@
 import type { Clock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
-import { checkFields } from '../core/fields.ts'
+import { checkFields, checkSignal } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { isFinal, type Job, type Jobs } from './jobs.ts'
 
@@ -19,6 +19,7 @@ export interface WaitForOptions {
 export async function waitFor(jobs: Jobs, clock: Clock, id: string, options: WaitForOptions): Promise<Job> {
   checkFields('SLUICE_BAD_OPTION', '`waitFor`', options, ['timeout', 'signal'])
   const { timeout, signal } = options
+  checkSignal(signal)
   const until = timeout === undefined ? Infinity : clock.monotonicMs() + durationMs(timeout)
   for (let pause = 10; ; pause = Math.min(500, pause * 1.5)) {
     const job = await jobs.get(id)

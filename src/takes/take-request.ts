@@ -1,7 +1,7 @@
 /** The options of a take, checked. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
-import { checkFields } from '../core/fields.ts'
+import { checkFields, checkSignal } from '../core/fields.ts'
 import { checkKey, costMax, type Limit } from '../limits/limit.ts'
 import type { TakeKey, WaitOptions } from '../limits/take.ts'
 import { countsUnits } from '../limits/kind.ts'
@@ -18,13 +18,13 @@ export interface TakeRequest {
 }
 
 /** The options as the caller gave them. */
-type GivenOptions = { [Field in 'key' | 'cost' | 'maxWaitMs']?: WaitOptions[Field] | undefined }
+type GivenOptions = { [Field in 'key' | 'cost' | 'maxWaitMs' | 'signal']?: WaitOptions[Field] | undefined }
 
 /** Checks the options of a take. @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_OPTION */
 export function takeRequestOf(given: Limit | readonly Limit[], options: GivenOptions): TakeRequest {
   // A misspelt `maxWaitMs` would wait for ever.
   checkFields('SLUICE_BAD_OPTION', 'a take', options, ['key', 'cost', 'maxWaitMs', 'signal'])
-  const { key, cost, maxWaitMs = Infinity } = options
+  const { key, cost, maxWaitMs = Infinity, signal } = options
   const limits = [given].flat() as Limit[]
   const names = limits.map((one) => {
     if (Array.isArray(one?.rules)) return one.name
@@ -40,6 +40,7 @@ export function takeRequestOf(given: Limit | readonly Limit[], options: GivenOpt
       'SLUICE_BAD_OPTION',
       `maxWaitMs is ${inspect(maxWaitMs)}; it must be a number of ms, 0 or more`,
     )
+  checkSignal(signal)
   const keys = byLimit('key', key, names)
   const costs = byLimit('cost', cost, names)
   const hasKeys = ({ keyed, pool, label }: Limit) => keyed || pool !== undefined || label !== undefined

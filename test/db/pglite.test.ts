@@ -2,6 +2,7 @@ import fs from 'node:fs'
 import os from 'node:os'
 import path from 'node:path'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
+import { PGlite } from '@electric-sql/pglite'
 import { systemClock } from '../../src/core/clock.ts'
 import { UsageError } from '../../src/core/errors.ts'
 import { openPglite } from '../../src/db/pglite.ts'
@@ -281,6 +282,15 @@ test('a first opening that was interrupted is started over', async () => {
   expect(await db.query('select 1 as one')).toEqual([{ one: 1 }])
   expect(fs.readdirSync(dir).sort()).toEqual(['.s.PGSQL.5432', 'owner', 'pg'])
   await db.close()
+})
+
+test('a bundle without the files of the engine is told what to do', async () => {
+  const missing = Object.assign(new Error("ENOENT: no such file or directory, open '/app/pglite.data'"), {
+    code: 'ENOENT',
+    syscall: 'open',
+  })
+  vi.spyOn(PGlite, 'create').mockRejectedValue(missing)
+  await expect(openPglite({ clock })).rejects.toThrow(/pglite\.data.*a bundler has to leave the package out/)
 })
 
 test('the write-ahead log does not grow without end', { timeout: 300_000 }, async () => {

@@ -189,6 +189,8 @@ describe('a call is refused', () => {
     ],
     ['the bound of jobs', () => sluice.dispatchOnce([quiet], { mx: 5 }), 'SLUICE_BAD_OPTION', 'no "mx"'],
     ['no number of jobs', () => sluice.dispatchOnce([quiet], { max: NaN }), 'SLUICE_BAD_OPTION', 'max is NaN'],
+    ['no signal', () => sluice.dispatchOnce([quiet], { signal: 5 }), 'SLUICE_BAD_OPTION', '`signal` must be'],
+    ['a time as a signal', () => sluice.waitFor('', { signal: 5 }), 'SLUICE_BAD_OPTION', '`signal` must be'],
     ['a word for no', () => sluice.send(quiet, {}, { notify: 'no' }), 'SLUICE_BAD_OPTION', "`notify` is 'no'"],
     ['a word for yes', () => sluice.send(quiet, {}, { replace: 'yes' }), 'SLUICE_BAD_OPTION', "`replace` is 'yes'"],
     ['an empty page', () => sluice.list({ max: 0 }), 'SLUICE_BAD_OPTION', 'max is 0'],

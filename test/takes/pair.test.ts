@@ -78,6 +78,7 @@ describe.each(mainEngines)('takes of several limits, on $name', (engine) => {
       [[calls, total], { key: 'a' }, 'SLUICE_BAD_OPTION'],
       [[total, total], {}, 'SLUICE_BAD_OPTION'],
       [[], {}, 'SLUICE_BAD_OPTION'],
+      [[calls, total], { signal: 5 } as object, 'SLUICE_BAD_OPTION'],
       [[calls, total], { cost: 13 }, 'SLUICE_COST_ABOVE_CAPACITY'],
     ] as const
     for (const [limits, options, code] of wrong)
