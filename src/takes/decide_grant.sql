@@ -25,7 +25,7 @@ declare
   v_vacant bigint[];   -- the bucket of each place that a lost process had
 begin
   lost := false;
-  granted := exists (
+  granted := exists (select 1 from sluice.lease l where l.id = p_grant) or exists (
     select 1 from (select l.claim from sluice.ledger l where l.bucket = p_buckets[1] and l.at >= p_since
                    order by l.at desc, l.n desc limit 1000) t where t.claim = p_grant);
   select array_agg(u.units order by r.ord), array_agg(greatest(u.units, v_is_job::integer) + b.units order by r.ord),

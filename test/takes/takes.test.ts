@@ -50,6 +50,17 @@ for (const engine of mainEngines) {
       expect(await placesTaken(at.db)).toBe(1)
     })
 
+    it('a take of a place is repeated though many others were granted meanwhile', async () => {
+      const [grant, holder] = [randomUUID(), newId()]
+      await at.sluice.define([quietTask('any', [three])])
+      const ask = () => acquire(at.db, 'three', { grant, holder })
+      await ask()
+      await at.db.query(`insert into sluice.ledger (bucket, n, at, debt, version, units, claim)
+        select bucket, n + i, at + i, debt, version, 0, gen_random_uuid() from sluice.ledger, generate_series(1, 1001) i`)
+      expect(await ask()).toMatchObject({ granted: true, lost: false })
+      expect(await placesTaken(at.db)).toBe(1)
+    })
+
     it('a take counts costs, and returns when that many units are free', async () => {
       await at.sluice.define([quietTask('any', [ten])])
       expect(await acquire(at.db, 'ten', { cost: 7 })).toMatchObject({ granted: true })
