@@ -28,6 +28,8 @@ export interface EventsContext {
   routeOf: (task: string) => string | undefined
 }
 
+/** For how long it catches up before its worker begins, and in each round, which waits for that. */
+const beginMs = 5_000
 const renewMs = 500
 
 /** Emits events, subscribes handlers, and shows both. */
@@ -96,8 +98,8 @@ export class Events extends Catalogue implements Emitter {
   }
 
   /**
-   * Stores the handlers given, and delivers the events that they lack. Returns the tasks that they had before, whose
-   * deliveries may wait.
+   * Stores the handlers given, and delivers events that they lack; `renew` delivers those that take longer. Returns the tasks that
+   * they had before, whose deliveries may wait.
    */
   async subscribe(work: readonly Work[]): Promise<AnyTask[]> {
     const { service, routeOf } = this.#context
@@ -113,7 +115,7 @@ export class Events extends Catalogue implements Emitter {
     this.#warnOf(foreign.join(', '))
     this.#isSubscribed = true
     await this.#storeDefinitions()
-    await this.#catchUp(Infinity)
+    await this.#catchUp(beginMs)
     const old = await this.#store.run<{ task: string }>('events/find_old_tasks', [service, names])
     return oldTasksOf(
       old.map((row) => row.task),
