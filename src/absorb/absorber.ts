@@ -132,9 +132,18 @@ export class Absorber {
     await this.#presence.close()
   }
 
+  /** However long the store is away, because a program of Celery sends its request once. */
   async #revoke(ids: readonly string[], isTerminated: boolean): Promise<void> {
-    await this.#options.store.run('absorb/revoke_calls', [ids, isTerminated])
-    this.#reporter.wake()
+    const { store } = this.#options
+    for (;;)
+      try {
+        await store.run('absorb/revoke_calls', [ids, isTerminated])
+        return this.#reporter.wake()
+      } catch (error) {
+        if (isPoison(error) || this.#stop.signal.aborted) throw error
+        store.log.warn('what a program of Celery revokes cannot be recorded now; it is tried again', { err: error })
+        await store.clock.sleep(retryMs, this.#stop.signal)
+      }
   }
 
   async #findInHand(kind: string): Promise<InHand[]> {

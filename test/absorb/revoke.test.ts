@@ -1,0 +1,62 @@
+/** A revocation that arrives while the store is away. */
+import { expect, it } from 'vitest'
+import { Absorber } from '../../src/absorb/absorber.ts'
+import { writeRequest } from '../../src/celery/control.ts'
+import type { WireMessage } from '../../src/celery/wire.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { StoreError } from '../../src/core/errors.ts'
+import type { Db } from '../../src/db/db.ts'
+import { storeOn } from '../../src/db/store.ts'
+import { task } from '../../src/index.ts'
+
+it('is recorded as soon as the store is back, and answered then', async ({ onTestFinished }) => {
+  let isAway = true
+  let pauses = 0
+  const sleep = async () => {
+    pauses++
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+  const store = storeOn({} as Db, { clock: { ...systemClock, sleep } })
+  const recorded: unknown[] = []
+  store.run = async (name: string, args: readonly unknown[] = []) => {
+    if (isAway) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
+    if (name === 'absorb/revoke_calls') recorded.push(args)
+    return []
+  }
+  let request: (message: WireMessage) => unknown = () => {}
+  const replies: WireMessage[] = []
+  const none = async () => {}
+  const post = {
+    lowerFirst: false,
+    consume: async () => ({ stop: none }),
+    send: none,
+    reply: async (message: WireMessage) => void replies.push(message),
+    announce: none,
+    listen: async (on: typeof request) => void (request = on),
+    close: none,
+  }
+  const absorber = new Absorber({
+    store,
+    post,
+    sender: {} as never,
+    tasks: [task('note', { run: () => {} })],
+    alarms: { evaluate() {} },
+    queues: ['celery'],
+    redis: undefined,
+    queueOf: () => undefined,
+    slots: 1,
+    running: () => 0,
+    events: false,
+    tracksStarted: false,
+  })
+  await absorber.start()
+  onTestFinished(() => absorber.close())
+  const about = { method: 'revoke', arguments: { task_id: 'a' }, destination: undefined }
+  const obeyed = request(writeRequest({ ...about, ticket: 't', replyTo: 'r' }, { clock: 1, expiresS: 0 }))
+  await expect.poll(() => pauses).toBeGreaterThan(20)
+  expect(replies).toEqual([])
+  isAway = false
+  await obeyed
+  expect(recorded).toEqual([[['a'], false]])
+  expect(replies).toHaveLength(1)
+})
