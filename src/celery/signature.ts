@@ -74,15 +74,15 @@ function followedBy(options: Options, { link = [], link_error = [] }: Options): 
 
 /** Returns the first task of a chain, with the options of the whole as Celery's workers distribute them. */
 function firstOf(steps: readonly Signature[], whole: Options, immutable: boolean): Signature {
-  const { task_id, group_id, group_index, chord, link, link_error, ...own } = whole
+  const { task_id, group_id, group_index, chord, link, link_error, chain: after = [], ...own } = whole
   const ending = present({ task_id, group_id, group_index, chord })
   const [first, ...rest] = steps.map((one, n) => {
     const isLast = n === steps.length - 1
-    const options = { ...(n === 0 ? own : {}), ...(isLast ? ending : {}), ...one.options }
+    const options = { ...(isLast ? ending : {}), ...one.options, ...(n === 0 ? own : {}) }
     return { ...one, options: followedBy(options, isLast ? { link, link_error } : { link_error }) }
   })
   if (first === undefined) throw unreadableError('an empty chain follows it')
-  const chain = [...rest.toReversed(), first.options['chain'] ?? []].flat()
+  const chain = [after, ...rest.toReversed(), first.options['chain'] ?? []].flat()
   return { ...first, immutable: immutable || first.immutable, options: { ...first.options, chain } }
 }
 

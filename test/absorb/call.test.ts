@@ -215,6 +215,22 @@ it('takes a chain for its first task, with what is to be done after each step, a
   expect(chordFollowers(part, call, { error }, 0)).toMatchObject([{ message: { task: 'mourn', args: ['B'] } }])
 })
 
+it('sends a chain by the options of the whole, which go before those of its first task, as Celery does', () => {
+  const first = signature('b', [], { options: { task_id: 'B', queue: 'own', countdown: 5 } })
+  const second = signature('c', [], { options: { task_id: 'C', queue: 'own' } })
+  const whole = canvas('chain', [first, second], { queue: 'q', priority: 3, chain: [named('d', 'D')] })
+  expect(whole).toMatchObject({
+    task: 'b',
+    options: { task_id: 'B', queue: 'q', countdown: 5, priority: 3 },
+  })
+  const done = resultOf('a', { state: 'done', reason: null, result: '1', error: null })
+  const [next] = followersOf('a', callOf(message({ callbacks: [whole] }), 'celery'), done, 0)
+  expect(next?.message.chain).toMatchObject([
+    { task: 'c', options: { queue: 'own' } },
+    { task: 'd', options: { task_id: 'D' } },
+  ])
+})
+
 it('gives no result to the first task of an immutable chain', () => {
   const tasks = [named('b', 'B'), named('c', 'C')]
   expect(
