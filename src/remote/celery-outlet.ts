@@ -258,9 +258,10 @@ export class CeleryOutlet implements Outlet {
   }
 
   #endDone(sent: Sent, { value }: TaskResult): void {
+    // Also a call whose result cannot be stored.
+    this.#answers.recordServed(sent.job, sent.task)
     try {
       this.#end(sent, { kind: 'done', result: resultOf(value, sent.task), ...this.#runFactsOf(sent) })
-      this.#answers.recordServed(sent.job, sent.task)
     } catch (error) {
       this.#endFailed(sent, error, {})
     }

@@ -66,8 +66,8 @@ it('have no room while the broker is away, and those who wait for room learn whe
   workers.close()
 })
 
-/** An outlet that has sent a job to a worker, which has begun it or not; what became of it is in `ends`, and `answer` ends calls to the store. */
-async function send({ hasBegun }: { hasBegun: boolean }) {
+/** An outlet that has sent a job to a worker, which has begun it or not. `ends`: what became of it; `stored`: calls to the store; `answer` ends them. */
+async function send({ hasBegun, isProbe = false }: { hasBegun: boolean; isProbe?: boolean }) {
   const world = new World()
   const clock = world.clock(0, 1)
   const published: unknown[] = []
@@ -88,10 +88,11 @@ async function send({ hasBegun }: { hasBegun: boolean }) {
     publish: async (message: unknown) => void published.push(message),
   }
   const from = { canRead: true }
+  const stored: unknown[] = []
   let answer = () => {}
   const called = new Promise<unknown[]>((resolve) => (answer = () => resolve([])))
   const outlet = new CeleryOutlet({
-    store: { clock, log, call: () => called } as unknown as Store,
+    store: { clock, log, call: (...given: unknown[]) => (stored.push(given), called) } as unknown as Store,
     rulebook: new Rulebook(),
     peer: undefined,
     broker: broker as unknown as Broker,
@@ -133,7 +134,7 @@ async function send({ hasBegun }: { hasBegun: boolean }) {
     input: {},
     buckets: ['crm', 'outlet.far'],
   }
-  outlet.start([unclaimedJob(none, own)])
+  outlet.start([{ ...unclaimedJob(none, own), isProbe }])
   await expect.poll(() => published.length, { timeout: 2_000 }).toBe(1)
   const tell = (state: string, value: unknown) => report({ id: 'x', state, value, traceback: undefined })
   if (hasBegun) tell('STARTED', { hostname: worker, pid: 8 })
@@ -142,6 +143,7 @@ async function send({ hasBegun }: { hasBegun: boolean }) {
     from,
     outlet,
     ends,
+    stored,
     gap: () => gap(),
     answer,
     tell,
@@ -199,5 +201,13 @@ it('have had a call that a vendor refused, however long it takes to hold its lim
   expect(ends).toEqual([])
   answer()
   await expect.poll(() => ends, { timeout: 2_000 }).toEqual(['throttled'])
+  await outlet.close()
+})
+
+it('have shown that the vendor serves a trial, though its result is too large to be stored', async () => {
+  const { outlet, ends, stored, tell } = await send({ hasBegun: true, isProbe: true })
+  tell('SUCCESS', 'x'.repeat(300_000))
+  expect(ends).toEqual(['failed'])
+  expect(stored).toHaveLength(1)
   await outlet.close()
 })
