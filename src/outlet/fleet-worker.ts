@@ -92,7 +92,12 @@ export class FleetWorker {
   async start(): Promise<void> {
     await this.#local.open(this.#options.tasks)
     await this.#opening.begin()
-    void this.#renew()
+    const { store, rulebook } = this.#options
+    // Each by itself: one that is slow, or fails, holds up no other.
+    void this.#repeat(() => this.#options.renew())
+    void this.#repeat(() => marginsOf(store).renew())
+    void this.#repeat(async () => rulebook.estimates?.write())
+    void this.#repeat(() => this.#writeNotes())
   }
 
   /** Takes no more jobs, waits for the attempts under way, as long as its grace, and until their ends are recorded. */
@@ -127,20 +132,13 @@ export class FleetWorker {
     await ended()
   }
 
-  /** Renews, as any worker does, the definitions and margins that its handlers need in the store, which may be away. */
-  async #renew(): Promise<void> {
-    const { store, renew, rulebook } = this.#options
+  /** Writes, as any worker does, what its handlers need in the store, or have left for it. The store may be away. */
+  async #repeat(write: () => Promise<unknown>): Promise<void> {
+    const { clock, log } = this.#options.store
     for (;;) {
-      await store.clock.sleep(renewMs, this.#end.signal, false)
+      await clock.sleep(renewMs, this.#end.signal, false)
       if (this.#end.signal.aborted) return
-      try {
-        await renew()
-        await marginsOf(store).renew()
-        await rulebook.estimates?.write()
-        await this.#writeNotes()
-      } catch (error) {
-        store.log.debug('a worker could not write to the store', { err: error })
-      }
+      await write().catch((error: unknown) => log.debug('a worker could not write to the store', { err: error }))
     }
   }
 
