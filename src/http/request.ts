@@ -74,7 +74,9 @@ function shorten(result: RequestResult): RequestResult {
   for (let shown = result; ; shown = { ...result, body: text, isCut: true }) {
     const bytes = Buffer.byteLength(JSON.stringify(shown))
     if (bytes <= payloadBytesMax || text === '') return shown
-    text = text.slice(0, Math.floor((text.length * payloadBytesMax * 0.99) / bytes)).toWellFormed()
+    const kept = text.slice(0, Math.floor((text.length * payloadBytesMax * 0.99) / bytes))
+    // Without half of a character at its end.
+    text = kept.replace(/[\uD800-\uDBFF]$/, '')
   }
 }
 

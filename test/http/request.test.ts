@@ -138,12 +138,15 @@ test('of a body with which the result could not be stored, the beginning is kept
     '/json': JSON.stringify(Array.from({ length: 60_000 }, (_, n) => n)),
     '/fits': 'x'.repeat(250_000),
   }
+  // Some of them would be cut within a character.
+  const shifted = Array.from({ length: 8 }, (_, n) => [`/${n}`, 'x'.repeat(n) + '\u{1F600}'.repeat(100_000)] as const)
+  for (const [path, text] of shifted) bodies[path] = text
   const url = await httpServer((request, response) => {
     response.setHeader('content-type', request.url === '/json' ? 'application/json' : 'text/plain')
     response.end(bodies[request.url ?? ''])
   })
   const { send } = sender()
-  for (const path of ['/text', '/json']) {
+  for (const path of ['/text', '/json', ...shifted.map(([one]) => one)]) {
     const result = await send({ url: `${url}${path}` })
     expect(encodePayload(result, 'the result').length).toBeGreaterThan(100_000)
     expect(result).toMatchObject({ status: 200, isCut: true })
