@@ -6,7 +6,7 @@ import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { silent } from '../../src/core/log.ts'
 import { Hand } from '../../src/direct/hand.ts'
-import { task } from '../../src/index.ts'
+import { limit, task } from '../../src/index.ts'
 import { until } from '../until.ts'
 
 /** A message of a task; `more`: how it comes. */
@@ -16,19 +16,20 @@ function delivered(id: string, more: Pick<Delivery, 'isRedelivered' | 'isInHand'
   return { ...own, ack: () => true, reject: () => true } as unknown as Delivery
 }
 
-/** A worker that notes what it begins, sends again and counts as lost, on a clock that the test moves. */
-function noting(slots = 9) {
+/** A worker that notes what it begins, sends again and counts as lost, on a clock that the test moves. `limiter`: of its one limit */
+function noting(slots = 9, limiter?: object) {
   const started: ClaimedJob[] = []
   const crashed: string[] = []
   const back: string[] = []
   const running = new Set<ClaimedJob>()
   const later = { ms: 0 }
+  const limits = limiter === undefined ? [] : [limit('crm', { rate: '1/s' })]
   const hand = new Hand({
     clock: { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + later.ms },
     log: silent,
     labels: {},
-    tasks: new Map([['note', task('note', { mode: 'at-most-once', run: () => undefined })]]),
-    limits: undefined,
+    tasks: new Map([['note', task('note', { limits, mode: 'at-most-once', run: () => undefined })]]),
+    limits: limiter && { limiter, bookings: { findBooked: () => undefined } },
     ends: {
       reportBegun() {},
       handleCrash: async ({ message }: { message: { id: string } }) => void crashed.push(message.id),
@@ -89,4 +90,26 @@ it('begins none that wait for a slot when what runs is stopped at once', async (
   await until(() => hand.running === 0, 'nothing is in hand')
   expect(started.map(({ id }) => id)).toEqual(['runs'])
   expect(back).toEqual(['waits'])
+})
+
+it('begins none that is granted only when it is to stop, and gives the grant back', async () => {
+  let grant = () => {}
+  const returned: unknown[] = []
+  const { hand, take, started, back } = noting(1, {
+    take: () =>
+      new Promise(
+        (resolve) => (grant = () => resolve({ id: 'g', requestedAt: 0, got: [{ granted: 1, lifeMs: 1_000 }] })),
+      ),
+    refund: (...given: unknown[]) => returned.push(given),
+    freePlaces() {},
+  })
+  const none = grant
+  take('late', { isRedelivered: false, isInHand: true })
+  await until(() => grant !== none, 'its grant is requested')
+  const stopping = hand.stop()
+  grant()
+  await stopping
+  expect(started).toEqual([])
+  expect(back).toEqual(['late'])
+  expect(returned).toEqual([['g', ['crm'], [1]]])
 })
