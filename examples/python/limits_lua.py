@@ -330,7 +330,7 @@ end
 -- that is not remembered otherwise.
 -- `l`: places that are leased: for each grant their number, and when they are free again unless the lease is renewed.
 -- `o`: until then nothing is granted ahead, because other programs have called (reserve.lua). `f`: when units or places were last given
--- back (settle.lua).
+-- back (settle.lua). `j<owner>`: the epoch in which this database has added what it granted before (join.lua).
 -- State and grants share a key, so that they can only be lost together.
 -- Numbers are packed, never turned into text by Lua, which keeps 14 digits.
 

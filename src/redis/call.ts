@@ -154,9 +154,10 @@ export interface Joining {
   epoch: string
   /** Id under which it took part in the epoch before, which ends; then `seeds` are not added again. Default: it did not. */
   instead?: string | undefined
-  /** The units that it has used of each bucket by now. */
+  /** The units that it has used of each bucket by now. They are sent in portions; it takes part after the last. */
   seeds: readonly Seed[]
   /** As in `Beginning`. */
+  before?: Beginning['before']
   delayUs: number
 }
 

@@ -111,7 +111,7 @@ export class SharedEpochs {
     await definitions.readNow()
     // Grants under the id that ends are part of the state already.
     const seeds = instead === undefined ? await this.#readSeeds() : []
-    const how = { owner: row.owner ?? '', stores: row.stores, delayUs: confirmMs * 1_000 }
+    const how = { owner: row.owner ?? '', stores: row.stores, delayUs: confirmMs * 1_000, before: this.#renewalOf(id) }
     const joined = await limiter.join({ id, epoch, instead, seeds, ...how })
     if (joined.isDecided) {
       store.log.info('this database shares limits in Redis with others', { databases: row.stores })
@@ -126,18 +126,21 @@ export class SharedEpochs {
     const { store, limiter } = this.#options
     await this.#options.definitions.publish(true)
     const seeds = await this.#readSeeds()
-    // If it takes long, another process may have taken over; if not, others wait again from now on.
-    const renewEpoch = async () => {
-      const renewed = await store.run('limits/redis/renew_redis_epoch', [beginning.epoch])
-      if (renewed.length === 0) throw new OthersBeginError('another process begins an epoch')
-    }
-    const begun = await limiter.begin({ ...beginning, seeds, before: renewEpoch })
+    const begun = await limiter.begin({ ...beginning, seeds, before: this.#renewalOf(beginning.epoch) })
     if (begun.isDecided) {
       store.log.info('limits in Redis continue from the ledger', { buckets: seeds.length })
       return
     }
     if (begun.why === 'owned') throw ownedError()
     throw new OthersBeginError(`another epoch stands in Redis (${begun.why})`)
+  }
+
+  /** If it takes long, another process may have taken over; if not, others wait again from now on. */
+  #renewalOf(epoch: string): () => Promise<void> {
+    return async () => {
+      const renewed = await this.#options.store.run('limits/redis/renew_redis_epoch', [epoch])
+      if (renewed.length === 0) throw new OthersBeginError('another process begins an epoch')
+    }
   }
 
   async #readSeeds(): Promise<Seed[]> {

@@ -1,7 +1,7 @@
 -- Lets a database take part in the epoch that another one began, and adds what its ledger has to the buckets, once in an epoch. KEYS: key
 -- of the epoch, then of each bucket. ARGV[1]: the call as JSON: id (under which it takes part from now on), owner, stores, cap, until,
 -- buckets, seeds and delay as in begin.lua. joins: id of the epoch. instead: id under which the database took part before (unset: under
--- none), which ends: its grants are part of the state.
+-- none), which ends: its grants are part of the state. goes_on: more seeds follow; it takes part only after the last.
 -- Returns 'decided', the id and times. If it did nothing: 'owned', the id and the owner of the epoch when all places are taken; 'lost',
 -- the id and the epoch that stands; 'late'; or what `open` returns.
 
@@ -19,8 +19,11 @@ local function owed_by_both(rule, debt, other)
   return math.max(debt, other, math.min(debt + other, rule.room * rule.weight))
 end
 
--- Adds a seed to a bucket. The bucket's time moves on far enough that a grant which Redis gave late counts, too.
+-- Adds a seed to a bucket, once in an epoch: an earlier call may have failed after some of its portions. The bucket's time moves on far
+-- enough that a grant which Redis gave late counts, too.
 local function add(bucket, seed, call, now, shown)
+  local mark = 'j' .. call.owner
+  if redis.call('HGET', bucket.key, mark) == call.joins then return end
   advance(bucket, goes_on(bucket.rules, seed, now + call.delay))
   bucket.lost, bucket.ahead = math.max(bucket.lost, bucket.at), math.max(bucket.ahead, bucket.at)
   bucket.hold = math.max(bucket.hold, now + seed.hold)
@@ -38,6 +41,7 @@ local function add(bucket, seed, call, now, shown)
   local units = counted(bucket.rules, seed)
   if units > 0 then remember(bucket, bucket.at, call.id, units, 0) end
   save(bucket, shown)
+  redis.call('HSET', bucket.key, mark, call.joins)
 end
 
 local function join(keys, call)
@@ -57,6 +61,7 @@ local function join(keys, call)
     for i, bucket in ipairs(was and {} or buckets) do
       if not bucket.unreadable then add(bucket, call.seeds[i], call, now, shown) end
     end
+    if call.goes_on then return { 'decided', call.id, now, shown } end
     if was then redis.call('HDEL', keys[1], 'm:' .. was) end
     redis.call('HSET', keys[1], mine, call.id, 'm:' .. call.id, 1, 'joined', tonumber(joined) + (was and 0 or 1))
   end

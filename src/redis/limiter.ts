@@ -44,7 +44,7 @@ const causes: readonly DenialCause[] = ['used', 'held', 'others', 'behind']
 const agreeMax = 200
 /** A script may need calendars around now, and around a state written long before or ahead of it; meanwhile the clock goes on. */
 const triesMax = 4
-/** Time to write a portion of an epoch's seeds, or all that a database adds to it, in ms. */
+/** Time to write a portion of the seeds with which an epoch begins, or a database joins it, in ms. */
 const beginMs = 10_000
 /** Number of seeds in a portion: a script that writes so many takes some hundred ms, while no other command is carried out. */
 const seedsMax = 2_000
@@ -172,14 +172,20 @@ export class RedisLimiter {
 
   /**
    * Takes part in an epoch that another database began, and adds what this one has used, or does nothing. When this throws,
-   * the outcome is unknown: look which epoch stands, and join with a new id `instead` of the one that is found.
+   * the outcome is unknown: look which epoch stands, and join with a new id `instead` of the one that is found. What was added
+   * already is not added again.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
-  async join({ id, owner, stores, epoch, instead, seeds, delayUs }: Joining): Promise<Decided<never> | Owned> {
-    const more = { owner, stores, joins: epoch, instead, seeds: seeds.map(seedJson), delay: delayUs }
-    const call = { id, buckets: seeds.map(({ bucket }) => bucket), withinMs: beginMs }
-    const answer = await this.#run(this.#join, [], call, more)
-    return answer.isDecided ? { isDecided: true, nowUs: answer.numbers[0] ?? 0, results: [] } : answer
+  async join({ id, epoch, seeds, before, delayUs: delay, ...own }: Joining): Promise<Decided<never> | Owned> {
+    for (let from = 0; ; from += seedsMax) {
+      await before?.()
+      const [some, goesOn] = [seeds.slice(from, from + seedsMax), from + seedsMax < seeds.length]
+      const more = { ...own, joins: epoch, seeds: some.map(seedJson), delay, goes_on: goesOn || undefined }
+      const call = { id, buckets: some.map(({ bucket }) => bucket), withinMs: beginMs }
+      const answer = await this.#run(this.#join, [], call, more)
+      if (!answer.isDecided) return answer
+      if (!goesOn) return { isDecided: true, nowUs: answer.numbers[0] ?? 0, results: [] }
+    }
   }
 
   /**

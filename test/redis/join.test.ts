@@ -108,11 +108,34 @@ it('a bucket that other programs take from stays closed, whoever has joined', as
   expect(await reserve(minute, 10)).toMatchObject({ granted: 10 })
 })
 
-it('takes in the ledger of a database with more keys than Lua unpacks at a time', async () => {
-  const rate = own('rate', { rate: '60/min' })
-  const seeds = Array.from({ length: 8_100 }, (_, i) => seedOf({ ...rate, name: `rate:${i}` }))
-  await begin('a')
-  expect(await join('b', seeds)).toMatchObject({ isDecided: true })
+describe('the ledger of a database with many keys', () => {
+  const minute = own('minute', { window: '10/min', transit: 0 })
+  const seeds = Array.from({ length: 4_100 }, (_, i) => used({ ...minute, name: `minute:${i}` }, 4))
+  const [first, last] = [seeds.at(0)?.bucket ?? minute, seeds.at(-1)?.bucket ?? minute]
+  beforeEach(async () => {
+    await begin('a')
+    await setClock(client, startUs + 3 * second)
+  })
+
+  it('is added in portions, so that Redis is free in between; it counts when all are added', async () => {
+    const granted: number[] = []
+    const before = async () => void granted.push((await reserve(first, 9)).granted)
+    expect(await join('b', seeds, { before })).toMatchObject({ isDecided: true })
+    expect(granted).toEqual([0, 0, 0])
+    for (const one of [first, last]) expect(await reserve(one, 9, 'b')).toMatchObject({ granted: 6 })
+  })
+
+  it('counts once, though a try broke off after some of its portions', async () => {
+    let portions = 0
+    const before = async () => {
+      if (++portions === 3) throw new Error('cut')
+    }
+    await expect(join('b', seeds, { before })).rejects.toThrow('cut')
+    expect(await reserve(first, 9)).toMatchObject({ granted: 0, cause: 'held' })
+    expect(await limiter.readEpoch('two')).toMatchObject({ mine: undefined })
+    expect(await join('c', seeds)).toMatchObject({ isDecided: true })
+    for (const one of [first, last]) expect(await reserve(one, 9, 'c')).toMatchObject({ granted: 6 })
+  })
 })
 
 describe('an epoch', () => {
