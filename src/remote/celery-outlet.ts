@@ -321,8 +321,10 @@ export class CeleryOutlet implements Outlet {
 
   /** Records the age of a grant, so that the lives of grants suit the delays, and the clocks of workers. */
   #recordAge({ job, task, queue }: Sent, nowMs: number, isLate: boolean): void {
-    if (job.grantUs === null) return
-    const ageMs = Math.max(nowMs - job.grantedMs, Math.min(claimMs, this.#workers.skewMs(queue) * 4))
+    const skewMs = this.#workers.skewMs(queue)
+    // Until the next event, if the clock here was set.
+    if (job.grantUs === null || skewMs === Infinity) return
+    const ageMs = Math.max(nowMs - job.grantedMs, Math.min(claimMs, skewMs * 4))
     marginsOf(this.#options.store).recordAge(task.limits, ageMs, isLate)
   }
 

@@ -8,7 +8,7 @@ export interface Clocks {
 
 /** How many of the newest events are used; the least delayed of them is the most exact. */
 const kept = 3
-/** The wall clock was set, if it has moved by more than this beside the monotonic one. */
+/** The wall clock here was set, if it has moved by more than this beside the monotonic one. */
 const stepMs = 20
 
 /** The clock of one worker. */
@@ -18,17 +18,20 @@ export class Skew {
 
   /** Records that an event of the worker arrived, with the time that its clock gave it, in ms since 1970. */
   recordEvent(atMs: number, now: Clocks): void {
-    const baseMs = now.wallMs - now.monotonicMs
-    if (Math.abs(baseMs - this.#baseMs) > stepMs) this.#offsets = []
-    this.#baseMs = baseMs
+    if (this.#isSet(now)) this.#offsets = []
+    this.#baseMs = now.wallMs - now.monotonicMs
     this.#offsets = [...this.#offsets, atMs - now.wallMs].slice(-kept)
   }
 
   /**
-   * How far the clock is ahead, in ms. Below 0: how far it is behind at most, because an event takes time to arrive.
-   * Undefined: not known.
+   * Returns how far the clock is ahead, in ms. Below 0: how far it is behind at most, because an event takes time to arrive.
+   * Undefined: not known, also since the clock here was set.
    */
-  get aheadMs(): number | undefined {
-    return this.#offsets.length === 0 ? undefined : Math.max(...this.#offsets)
+  aheadMs(now: Clocks): number | undefined {
+    return this.#offsets.length === 0 || this.#isSet(now) ? undefined : Math.max(...this.#offsets)
+  }
+
+  #isSet({ wallMs, monotonicMs }: Clocks): boolean {
+    return Math.abs(wallMs - monotonicMs - this.#baseMs) > stepMs
   }
 }

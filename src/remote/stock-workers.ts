@@ -7,7 +7,7 @@ import { isRecord } from '../celery/json.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import { reportingIn, seemsOtherBackend, taskItems } from './reporting.ts'
-import { Skew } from './skew.ts'
+import { type Clocks, Skew } from './skew.ts'
 
 /** Parameters of `StockWorkers`; see the fields. */
 export interface StockWorkersOptions {
@@ -163,7 +163,12 @@ export class StockWorkers {
 
   /** How far the clocks of the workers of a queue are off at most, in ms; Infinity: that is not known. */
   skewMs(queue: string): number {
-    return Math.max(0, ...this.#workersOf(queue).map(({ skew }) => Math.abs(skew.aheadMs ?? Infinity)))
+    return Math.max(0, ...this.#workersOf(queue).map(({ skew }) => Math.abs(skew.aheadMs(this.#now()) ?? Infinity)))
+  }
+
+  #now(): Clocks {
+    const { clock } = this.#options
+    return { wallMs: clock.wallMs(), monotonicMs: clock.monotonicMs() }
   }
 
   #workersOf(queue: string): StockWorker[] {
@@ -171,17 +176,18 @@ export class StockWorkers {
   }
 
   #handleEvent({ type, hostname, pid, atMs, fields }: CeleryEvent): void {
-    const { clock, onChange } = this.#options
+    const { onChange } = this.#options
+    const now = this.#now()
     const former = this.#workers.get(hostname)
     if (former !== undefined && former.pid !== pid) this.#lose(former, restartWarning(former, pid))
     const known = this.#workers.get(hostname)
     const version = typeof fields['sw_ver'] === 'string' ? fields['sw_ver'] : ''
-    const nowMs = clock.monotonicMs()
-    const anew = { skew: new Skew(), version, formerPid: former?.pid, lastSeenMs: nowMs, isForeign: false }
+    const lastSeenMs = now.monotonicMs
+    const anew = { skew: new Skew(), version, formerPid: former?.pid, lastSeenMs, isForeign: false }
     const newcomer = this.#newcomers.get(hostname) ?? anew
-    newcomer.lastSeenMs = nowMs
+    newcomer.lastSeenMs = lastSeenMs
     const { skew } = known ?? newcomer
-    skew.recordEvent(atMs, { wallMs: clock.wallMs(), monotonicMs: nowMs })
+    skew.recordEvent(atMs, now)
     if (known === undefined) {
       if (!this.#newcomers.has(hostname)) this.#lookedMs = -Infinity
       this.#newcomers.set(hostname, newcomer)
@@ -196,7 +202,7 @@ export class StockWorkers {
 
   /** Logs what is wrong with a worker, once. */
   #logSkew(worker: StockWorker): void {
-    const { aheadMs } = worker.skew
+    const aheadMs = worker.skew.aheadMs(this.#now())
     const isOff = aheadMs !== undefined && Math.abs(aheadMs) > skewMostMs
     const text = !isOff ? '' : aheadMs > 0 ? 'ahead' : 'behind'
     if (worker.loggedFault === text) return
@@ -229,7 +235,7 @@ export class StockWorkers {
         if (name in active && !serving.includes(name)) worker.queues = new Set()
       this.#options.onChange()
       // Its clock is not known before its first event, which comes within 2 s.
-      const isUnknown = [...this.#workers.values()].some(({ skew }) => skew.aheadMs === undefined)
+      const isUnknown = [...this.#workers.values()].some(({ skew }) => skew.aheadMs(this.#now()) === undefined)
       if (isUnknown) await control.request('heartbeat', {}, { within: 0 })
     } catch (error) {
       log.warn('the Celery workers cannot be queried for what they can take; it is tried again', { err: error })

@@ -72,16 +72,18 @@ it('finds how far a clock is off from the events that took least, within what th
       skew.recordEvent(sentMs + offMs, { wallMs: nowMs, monotonicMs: nowMs - 777 })
     }
     const least = Math.min(...events.slice(-3).map(({ tookMs }) => tookMs))
-    expect(skew.aheadMs).toBe(offMs - least)
+    expect(skew.aheadMs({ wallMs: nowMs + 9, monotonicMs: nowMs - 768 })).toBe(offMs - least)
   })
 })
 
-it('forgets how far a clock is off when its own is set', () => {
+it('does not know how far a clock is off from when its own is set until the next event', () => {
   const skew = new Skew()
-  expect(skew.aheadMs).toBe(undefined)
+  expect(skew.aheadMs({ wallMs: 1_000, monotonicMs: 0 })).toBe(undefined)
   skew.recordEvent(1_000, { wallMs: 1_001, monotonicMs: 1 })
+  expect(skew.aheadMs({ wallMs: 2_000, monotonicMs: 1_000 })).toBe(-1)
+  expect(skew.aheadMs({ wallMs: 7_000, monotonicMs: 1_000 })).toBe(undefined)
   skew.recordEvent(3_000, { wallMs: 8_001, monotonicMs: 2_001 })
-  expect(skew.aheadMs).toBe(-5_001)
+  expect(skew.aheadMs({ wallMs: 8_001, monotonicMs: 2_001 })).toBe(-5_001)
 })
 
 it('gives Python the input as its arguments, and tells it of the job', () => {
