@@ -2,7 +2,7 @@
 import type { Address } from '../celery/carrier.ts'
 import { readJson } from '../celery/json.ts'
 import type { RemoteError, TaskResult } from '../celery/result.ts'
-import { membersOf, readSignature, type Signature, tasksIn } from '../celery/signature.ts'
+import { beginningOf, bodyOf, membersOf, readSignature, type Signature, tasksIn } from '../celery/signature.ts'
 import { blank, type TaskMessage } from '../celery/task-message.ts'
 import { readTime } from '../celery/time.ts'
 import { codeOf, textOfError, UsageError } from '../core/errors.ts'
@@ -46,6 +46,14 @@ export interface Follower {
   readonly address: Address
   /** False: its options name no queue, so the address is that of the call. */
   readonly isAddressed: boolean
+  /** The chords of which it is the first member to be sent. */
+  readonly begins?: readonly BegunChord[]
+}
+
+/** A chord whose members are about to be sent. */
+export interface BegunChord {
+  readonly groupId: string
+  readonly size: number
 }
 
 /** A result of a member of a chord. */
@@ -216,7 +224,19 @@ function createFollowers(
   chain: readonly Signature[],
 ): Follower[] {
   if (next.subtask_type === undefined) return [createFollower(from, next, given, chain)]
-  return membersOf(next).map((one, n) => createFollower({ ...from, as: `${from.as} ${n}` }, one, given, chain))
+  if (next.subtask_type === 'chord') return beginChord(from, next, given, chain)
+  return membersOf(next).flatMap((one, n) => createFollowers({ ...from, as: `${from.as} ${n}` }, one, given, chain))
+}
+
+function beginChord(from: Origin, chord: Signature, given: readonly unknown[], rest: readonly Signature[]): Follower[] {
+  const groupId = textOf(chord.options, 'task_id') ?? idFrom(`${from.of ?? from.id}/${from.as}`)
+  const members = beginningOf(chord, groupId, rest)
+  const taken = chord.immutable ? [] : given
+  const [first, ...others] = members.flatMap((one, n) =>
+    createFollowers({ ...from, as: `${from.as} ${n}` }, one, taken, []),
+  )
+  if (first === undefined) return createFollowers(from, bodyOf(chord, rest), [[]], [])
+  return [{ ...first, begins: [...(first.begins ?? []), { groupId, size: members.length }] }, ...others]
 }
 
 function createFollower(

@@ -5,7 +5,7 @@ import { readJson, writeJson } from '../celery/json.ts'
 import { scripts } from '../generated/lua.ts'
 import { Script } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
-import type { Part } from './call.ts'
+import type { BegunChord, Part } from './call.ts'
 import { reachRedis } from './reach.ts'
 
 /** How the members of a chord have ended: with their results, in order, or one with an error. */
@@ -18,6 +18,11 @@ export class Chords {
 
   constructor(redis: RedisConnection) {
     this.#redis = redis
+  }
+
+  /** Records how many members a chord has. */
+  async begin({ groupId, size }: BegunChord): Promise<void> {
+    await reachRedis(() => callRedis(this.#redis, 'SETEX', [chordKey(groupId, '.s'), resultKeptS, String(size)]))
   }
 
   /** Adds the result of a member. Returns the outcome if it is the last one; the same member may be added again. */

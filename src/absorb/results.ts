@@ -81,8 +81,9 @@ export class Results {
     for (const one of followersOf(id, call, result, this.#options.clock.wallMs())) await this.#follow(id, one)
   }
 
-  async #follow(id: string, { message, address: own, isAddressed }: Follower): Promise<void> {
+  async #follow(id: string, { message, address: own, isAddressed, begins = [] }: Follower): Promise<void> {
     const { post, clock, log, queueOf } = this.#options
+    for (const chord of begins) await this.#chords?.begin(chord)
     const queue = isAddressed ? undefined : queueOf(message.task)
     const address = queue === undefined ? own : { ...own, routingKey: queue }
     try {

@@ -13,8 +13,11 @@ export interface Signature {
   readonly immutable: boolean
   /** How it is sent, by Celery's names: `queue`, `countdown`, `task_id`, `reply_to` and so on. */
   readonly options: Readonly<Record<string, unknown>>
-  /** `group`: it stands for the tasks in the argument `tasks`, which are sent side by side. */
-  readonly subtask_type?: 'group'
+  /**
+   * `group`: it stands for the tasks in the argument `tasks`, which are sent side by side; `chord`: for those in `header`, and for
+   * `body`, which is sent when all of them have ended.
+   */
+  readonly subtask_type?: 'group' | 'chord'
 }
 
 /** Celery's options of a task stand one level deeper. */
@@ -45,14 +48,14 @@ export function writeSignature(signature: Signature): Record<string, unknown> {
 const followNames = ['chord', 'chain', 'link', 'link_error']
 
 /**
- * Reads a task that another message carries, or a group. A chain is its first task, with the others among its options.
- * @throws SluiceError SLUICE_CELERY_MESSAGE: not a signature, or a chord
+ * Reads a task that another message carries, a group or a chord. A chain is its first task, with the others among its options.
+ * @throws SluiceError SLUICE_CELERY_MESSAGE: not a signature
  */
 export function readSignature(found: unknown): Signature {
   if (!isRecord(found) || typeof found['task'] !== 'string') throw unreadableError('a task that follows it has no name')
   const { task, args = [], kwargs = {}, options = {}, immutable = false, subtask_type: type = null } = found
-  if (type !== null && type !== 'group' && type !== 'chain')
-    throw unreadableError(`a ${JSON.stringify(type)} follows it; only single tasks, groups and chains may`)
+  if (type !== null && type !== 'group' && type !== 'chain' && type !== 'chord')
+    throw unreadableError(`a ${JSON.stringify(type)} follows it; only single tasks, groups, chains and chords may`)
   if (!Array.isArray(args) || !isRecord(kwargs) || !isRecord(options))
     throw unreadableError(`the arguments or options of "${task}", which follows it, have the wrong form`)
   // What follows it in turn is sent by whoever executes it, perhaps here, when it is too late to refuse anything.
@@ -60,8 +63,10 @@ export function readSignature(found: unknown): Signature {
   if (type !== null && args.length > 0) throw unreadableError(`a ${type} with arguments of its own follows it`)
   if (type === 'chain') return firstOf(readSteps(kwargs['tasks']), options, immutable === true)
   if (type === null) return { task, args, kwargs, options, immutable: immutable === true }
-  readSignatures(kwargs['tasks'])
-  return { task, args: [], kwargs, options, immutable: false, subtask_type: type }
+  const read: Signature = { task, args: [], kwargs, options, immutable: immutable === true, subtask_type: type }
+  if (type === 'group') readSignatures(kwargs['tasks'])
+  else beginningOf(read, '', [])
+  return read
 }
 
 type Options = Signature['options']
@@ -75,10 +80,10 @@ function followedBy(options: Options, { link = [], link_error = [] }: Options): 
 /** Returns the first task of a chain, with the options of the whole as Celery's workers distribute them. */
 function firstOf(steps: readonly Signature[], whole: Options, immutable: boolean): Signature {
   const { task_id, group_id, group_index, chord, link, link_error, chain: after = [], ...own } = whole
-  const ending = present({ task_id, group_id, group_index, chord })
   const [first, ...rest] = steps.map((one, n) => {
     const isLast = n === steps.length - 1
-    const options = { ...(isLast ? ending : {}), ...one.options, ...(n === 0 ? own : {}) }
+    const ending = { ...present({ task_id, group_id }), ...one.options, ...present({ group_index, chord }) }
+    const options = { ...(isLast ? ending : one.options), ...(n === 0 ? own : {}) }
     return { ...one, options: followedBy(options, isLast ? { link, link_error } : { link_error }) }
   })
   if (first === undefined) throw unreadableError('an empty chain follows it')
@@ -86,16 +91,64 @@ function firstOf(steps: readonly Signature[], whole: Options, immutable: boolean
   return { ...first, immutable: immutable || first.immutable, options: { ...first.options, chain } }
 }
 
+/** Returns the task that follows the others of a chord, with what follows the chord as a whole. @param rest what comes next, in order */
+export function bodyOf({ kwargs, options }: Signature, rest: readonly Signature[]): Signature {
+  const body = readSignature(kwargs['body'])
+  const { task_id: _task, chain = [], link, link_error, ...own } = options
+  const after = [...rest.toReversed(), chain, body.options['chain'] ?? []].flat()
+  return { ...body, options: followedBy({ ...body.options, ...own, chain: after }, { link, link_error }) }
+}
+
+/** Returns the members of a chord, with its options and these. */
+function headerOf({ kwargs: { header }, options }: Signature, placed: (n: number) => Options): Signature[] {
+  const group = isRecord(header) ? header : { kwargs: { tasks: header } }
+  const {
+    task_id: _task,
+    group_id: _group,
+    group_index: _index,
+    chord: _chord,
+    chain: _chain,
+    ...given
+  } = {
+    ...(isRecord(group['options']) ? group['options'] : {}),
+    ...options,
+  }
+  const { link: _callbacks, link_error: _errbacks, ...own } = given
+  const { tasks } = isRecord(group['kwargs']) ? group['kwargs'] : {}
+  if (!Array.isArray(tasks)) throw unreadableError('the members of a chord that follows it are no list')
+  const members = tasks.map((one: unknown, n) => {
+    const of = isRecord(one) && isRecord(one['options']) ? one['options'] : {}
+    return readSignature(isRecord(one) ? { ...one, options: { ...of, ...own, ...placed(n) } } : one)
+  })
+  if (members.every(endsInOne)) return members
+  throw unreadableError('a member of a chord that follows it ends in a group')
+}
+
+/**
+ * Returns the tasks with which a chord begins: its members, each with its place, and with what is sent after the last of them.
+ * @param groupId the name under which they are counted @param rest what follows the chord in a chain, in order
+ */
+export function beginningOf(chord: Signature, groupId: string, rest: readonly Signature[]): Signature[] {
+  const body = bodyOf(chord, rest)
+  return headerOf(chord, (n) => ({ chord: body, group_id: groupId, group_index: n }))
+}
+
+/** Returns true if one result is that of all. */
+function endsInOne({ subtask_type: type, kwargs, options }: Signature): boolean {
+  const [last = type === 'chord' ? kwargs['body'] : undefined] = [options['chain'] ?? []].flat()
+  return type !== 'group' && (last === undefined || endsInOne(readSignature(last)))
+}
+
 /** Reads the tasks of a chain, in order. @throws SluiceError SLUICE_CELERY_MESSAGE: also if a group is not the last of them */
 export function readSteps(found: unknown): Signature[] {
   const steps = readSignatures(found)
-  if (steps.slice(0, -1).every(({ subtask_type: type }) => type === undefined)) return steps
+  if (steps.slice(0, -1).every(({ subtask_type: type }) => type !== 'group')) return steps
   throw unreadableError('tasks follow a group in a chain, which Celery itself makes a chord of')
 }
 
 /** Returns what is sent for a task, or a group: its members, with the group's own options. */
 export function membersOf(signature: Signature): Signature[] {
-  if (signature.subtask_type === undefined) return [signature]
+  if (signature.subtask_type !== 'group') return [signature]
   const { task_id: _task, group_id: _group, group_index: _index, chord: _chord, ...given } = signature.options
   const { link: _callbacks, link_error: _errbacks, ...own } = given
   return readSignatures(signature.kwargs['tasks'])
@@ -106,6 +159,10 @@ export function membersOf(signature: Signature): Signature[] {
 /** Returns all tasks of which results may be awaited if a task, or a group, is sent: with the rest of chains that it begins. */
 export function tasksIn(signature: Signature): Signature[] {
   return membersOf(signature).flatMap((one) => {
+    if (one.subtask_type === 'chord') {
+      const body = bodyOf(one, [])
+      return [...headerOf(one, () => ({ chord: body })), body].flatMap(tasksIn)
+    }
     const rest = [one.options['chain'] ?? []].flat().map(readSignature)
     return [one, ...rest.flatMap(tasksIn)]
   })

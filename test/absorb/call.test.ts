@@ -174,8 +174,10 @@ it('tells the producer of a task that no worker has what to do, if it follows an
   })
 })
 
-const canvas = (kind: 'chain' | 'group', tasks: readonly unknown[], options = {}) =>
-  readSignature({ task: `celery.${kind}`, args: [], kwargs: { tasks }, options, subtask_type: kind })
+const written = (kind: 'chain' | 'group', tasks: readonly unknown[], options = {}) => {
+  return { task: `celery.${kind}`, args: [], kwargs: { tasks }, options, subtask_type: kind }
+}
+const canvas = (...given: Parameters<typeof written>) => readSignature(written(...given))
 const named = (task: string, id: string) => signature(task, [], { options: { task_id: id } })
 
 it('sends each task of a group that ends a chain, and fails all of them, and what follows in them, with the chain', () => {
@@ -242,10 +244,58 @@ it('gives no result to the first task of an immutable chain', () => {
   })
 })
 
-it('refuses what follows a group in a chain, an empty chain, and a chord', () => {
+/** A chord, as Python writes one. */
+const chord = (id: string, members: readonly unknown[], body: unknown, more: object = {}) => {
+  const header = { task: 'celery.group', kwargs: { tasks: members }, options: { task_id: id }, subtask_type: 'group' }
+  return readSignature({
+    task: 'celery.chord',
+    kwargs: { kwargs: {}, header, body },
+    options: { task_id: id },
+    subtask_type: 'chord',
+    ...more,
+  })
+}
+
+it('begins a chord that follows: sends its members, and after them its last task with what follows the chord', () => {
+  const [mourn, last] = [signature('mourn'), signature('d', [], { options: { task_id: 'D', link_error: [] } })]
+  const members = [named('b', 'B'), written('chain', [named('c', 'C'), named('x', 'X')])]
+  const follows = chord('g', members, last, { options: { task_id: 'g', link_error: [mourn], priority: 3 } })
+  const call = callOf(message({ chain: [follows, named('e', 'E')] }), 'celery')
+  const kept = JSON.parse(JSON.stringify(call)) as typeof call
+  const done = resultOf('a', { state: 'done', reason: null, result: '1', error: null })
+  const sent = followersOf('a', kept, done, 0)
+  expect(sent.map(({ begins }) => begins)).toEqual([[{ groupId: 'g', size: 2 }], undefined])
+  const body = { task: 'd', options: { task_id: 'D', chain: [{ task: 'e' }], link_error: [{ task: 'mourn' }] } }
+  expect(sent.map((one) => one.message)).toMatchObject([
+    { id: 'B', args: [1], groupId: 'g', groupIndex: 0, priority: 3, chord: body, chain: [] },
+    { id: 'C', args: [1], groupId: undefined, chord: undefined, chain: [{ options: { group_id: 'g', chord: body } }] },
+  ])
+  expect(repliesOf(kept, resultOf('a', failed)).map(({ result }) => result.id)).toEqual(['a', 'B', 'C', 'X', 'D', 'E'])
+  expect(chordPartsOf(kept, resultOf('a', failed))).toEqual([])
+})
+
+it('begins a chord as the last task of a chord, without its result if it takes none, or without members', () => {
+  const inner = chord('h', [named('b', 'B')], named('c', 'C'), { immutable: true })
+  const call = callOf(message({ chord: inner, groupId: 'g', groupIndex: 0 }), 'celery')
+  const done = resultOf('a', { state: 'done', reason: null, result: '1', error: null })
+  const [part] = chordPartsOf(call, done)
+  if (part === undefined) throw new Error('it has a part')
+  expect(chordFollowers(part, call, { results: [1] }, 0)).toMatchObject([
+    { begins: [{ groupId: 'h', size: 1 }], message: { id: 'B', args: [], groupId: 'h', chord: { task: 'c' } } },
+  ])
+  const empty = callOf(message({ callbacks: [chord('i', [], named('c', 'C'))] }), 'celery')
+  expect(followersOf('a', empty, done, 0)).toMatchObject([{ message: { id: 'C', args: [[]], chain: [] } }])
+})
+
+it('refuses what follows a group in a chain, an empty chain, and a chord of which a member ends in a group', () => {
   const group = canvas('group', [named('b', 'B')])
-  const refused = /cannot be carried out: .*(follow a group|empty chain|"chord" follows)/
+  const refused = /cannot be carried out: .*(follow a group|empty chain|no list|ends in a group|"chunks" follows)/
   expect(() => canvas('chain', [group, named('c', 'C')])).toThrow(refused)
   expect(() => canvas('chain', [])).toThrow(refused)
-  expect(() => readSignature({ task: 'celery.chord', subtask_type: 'chord' })).toThrow(refused)
+  expect(() =>
+    readSignature({ task: 'celery.chord', subtask_type: 'chord', kwargs: { body: named('c', 'C') } }),
+  ).toThrow(refused)
+  expect(() => readSignature({ task: 'celery.chunks', subtask_type: 'chunks' })).toThrow(refused)
+  for (const member of [group, written('chain', [named('b', 'B'), group]), chord('g', [], group)])
+    expect(() => chord('h', [member], named('c', 'C'))).toThrow(refused)
 })

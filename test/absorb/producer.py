@@ -52,6 +52,19 @@ def send_canvas():
     return [one.id for one in found]
 
 
+def send_middle(first):
+    """Sends a chain with groups in its middle, of which Celery makes chords."""
+
+    def add(*args):
+        return signature('add', args=args, app=app)
+
+    fanned = celery_group(add(10), add(20) | add(1))
+    tasks = signature(first, args=(1, 2), app=app), fanned, add(100), celery_group(add(1000), add(2000)), add(5)
+    last = chain(*tasks).apply_async()
+    sent[last.id] = last
+    return last.id
+
+
 def states(id):
     found = []
     sent[id].get(timeout=150, propagate=False, on_message=lambda message: found.append(

@@ -102,6 +102,18 @@ describe('a task that Python sends over Redis', () => {
     expect(await admin.send('KEYS', ['celery-taskset-meta-*'])).toEqual([])
   })
 
+  it('30: is followed by groups in the middle of a chain, each of which begins a chord', async (context) => {
+    const { all, calls } = tasks()
+    await absorb(stage.url, all, context)
+    expect(await stage.result(await stage.ask('send_middle', { first: 'add' }))).toEqual(['SUCCESS', 3_279])
+    expect(calls).toHaveLength(8)
+    expect(await stage.result(await stage.ask('send_middle', { first: 'fail' }))).toEqual([
+      'FAILURE',
+      ['RangeError', 'boom'],
+    ])
+    expect(await admin.send('KEYS', ['celery-taskset-meta-*'])).toEqual([])
+  })
+
   it('8: of two priorities the lower one comes first', async (context) => {
     const { all, calls } = tasks()
     const { sluice, worker } = await absorb(stage.url, all, context)
