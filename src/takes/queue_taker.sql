@@ -2,9 +2,12 @@
 -- after that. A taker that waits in no line, or not for that long, is not put there. A taker far from its turn retries
 -- rarely, but often enough that a taker that dies in the line does not hold up the others for long. Other takers leave
 -- room for a taker in the buckets that deny it. In its other buckets they do so only if it is the first in the line of
--- each bucket that denies it: so many takers of one busy account reserve one unit of a total, not all of it. A caller
--- without a line stops grants ahead: a job until a second after there is room, when it comes back; a taker for 30 s,
--- because it may come back at any time.
+-- each bucket that denies it: so many takers of one busy account reserve one unit of a total, not all of it. They leave
+-- no room in a bucket while others deny the taker for longer than that one takes to fill again, as in
+-- `engine.reserve_units`, or until a place becomes free: an account that is paused, or has slow requests, must not stop
+-- all others. When it has room, the taker still has its place in the line of the total. A caller without a line stops
+-- grants ahead: a job until a second after there is room, when it comes back; a taker for 30 s, because it may come
+-- back at any time.
 -- p_taker: the taker that was denied; its line is null for a job.
 -- p_units: what it needs of each bucket.
 -- p_lacking: whether each bucket denied it (`engine.decide_grant`).
@@ -21,6 +24,8 @@ declare
   v_wait bigint := case when p_soonest = 0 then v_turn
     else least(p_soonest, least(5000000, greatest(1000000, p_soonest / 4))) end;
   v_is_first boolean;  -- no earlier taker waits for a bucket that denied this one
+  v_rooms engine.room[];
+  v_reserves boolean[] := p_lacking;
 begin
   if p_taker.line is null or p_soonest < 9007199254740991 and p_soonest > p_taker.wait then
     perform engine.stop_grants_ahead(array(
@@ -37,11 +42,19 @@ begin
     p_taker.n := coalesce(p_taker.n, nextval(pg_get_serial_sequence('sluice.taker', 'n')));
     v_is_first := not exists (
       select 1 from unnest(p_buckets, p_lacking) u (bucket, lacking)
-        join sluice.taker t on t.bucket = u.bucket and t.alive_until > p_now and t.n < p_taker.n
+        join sluice.taker t on t.bucket = u.bucket and t.alive_until > p_now and t.reserves and t.n < p_taker.n
       where u.lacking and 1 < cardinality(p_buckets));
+    if 1 < cardinality(p_buckets) then
+      v_rooms := engine.bucket_room(p_buckets, p_now, false, p_units);
+      v_reserves := array(
+        select (p_lacking[r.ord] or v_is_first) and coalesce((
+          select max(o.next) from unnest(v_rooms) o where p_lacking[o.ord] and o.ord <> r.ord), 0)
+          < p_now + least(60000000, r.period * r.most)
+        from unnest(v_rooms) r order by r.ord);
+    end if;
     insert into sluice.taker as t (id, n, bucket, cost, alive_until, reserves)
-    select p_taker.line, p_taker.n, u.bucket, u.units, p_now + v_wait + 3000000, u.lacking or v_is_first
-    from unnest(p_buckets, p_units, p_lacking) u (bucket, units, lacking)
+    select p_taker.line, p_taker.n, u.bucket, u.units, p_now + v_wait + 3000000, u.reserves
+    from unnest(p_buckets, p_units, v_reserves) u (bucket, units, reserves)
     on conflict (id, bucket) do update set alive_until = excluded.alive_until, reserves = excluded.reserves;
   end if;
   return v_wait;

@@ -3,8 +3,8 @@ import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { claimAll, emptied, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
-import { unitsUsed } from '../limits/engine.ts'
+import { claimAll, emptied, mainEngines, ownClock, perTenant, quietTask } from '../claim/engine.ts'
+import { hold, unitsUsed } from '../limits/engine.ts'
 import { acquire, endTakes, placesTaken, taker, takersInLine } from './engine.ts'
 
 const startMs = Date.UTC(2026, 10, 21)
@@ -82,6 +82,39 @@ describe.each(mainEngines)('a take of several buckets, on $name', (engine) => {
     expect(await waiting[1]?.()).toMatchObject({ granted: false })
     expect(await acquire(at.db, 'ten')).toMatchObject({ granted: true })
     expect(await acquire(at.db, 'ten')).toMatchObject({ granted: false })
+  })
+
+  it('that waits for a paused, held or occupied account keeps nothing of the total, neither from takes nor from jobs', async () => {
+    const [account, all] = [perTenant('account', '30/min', 2), limit('all', { rate: '12/min' })]
+    const send = quietTask('send', [all])
+    await at.sluice.define([quietTask('any', [account, all]), send])
+    await at.sluice.pause({ limit: 'account', key: 'a' }, { reason: 'their wish' })
+    await acquire(at.db, 'account:b')
+    await hold(at.db, ['account:b'], 3_600_000_000)
+    expect(await acquire(at.db, 'seat', { lifeMs: 60_000 })).toMatchObject({ granted: true })
+    const waiting = ['account:a', 'account:b', 'seat'].map((take) => taker(at.db, [take, 'all']))
+    const allDenied = async () => {
+      for (const one of waiting) expect(await one()).toMatchObject({ granted: false })
+    }
+    await allDenied()
+    expect(await acquire(at.db, ['account:c', 'all'])).toMatchObject({ granted: true })
+    // The total denies them, too, at this moment.
+    await allDenied()
+    await clock.set(startMs + 6_000)
+    expect(await acquire(at.db, ['account:c', 'all'])).toMatchObject({ granted: true })
+    await allDenied()
+    await at.sluice.send(send, {})
+    await clock.set(startMs + 12_000)
+    expect(await claimAll(at.db, at.worker, ['send'], 1)).toHaveLength(1)
+    await at.sluice.resume({ limit: 'account', key: 'a' })
+    // Now it waits for the total, and is the first in its line.
+    for (const ms of [12_000, 15_000]) {
+      await clock.set(startMs + ms)
+      expect(await waiting[0]?.()).toMatchObject({ granted: false })
+    }
+    await clock.set(startMs + 18_000)
+    expect(await acquire(at.db, ['account:c', 'all'])).toMatchObject({ granted: false })
+    expect(await waiting[0]?.()).toMatchObject({ granted: true })
   })
 
   it('gives unused units back in all of them, once, and a place with them', async () => {
