@@ -101,6 +101,8 @@ interface Bucket {
   at: string
   n: string
   proof: BucketProof
+  /** Returns it as it was before anything was read, with what is kept now. */
+  again(): Promise<Bucket>
 }
 
 interface Row {
@@ -131,15 +133,14 @@ export async function verify(sql: Sql, options: VerifyOptions = {}): Promise<Ver
   checkFields('SLUICE_BAD_OPTION', '`verify`', options, ['limit', 'since', 'until'])
   const audit = new Audit(sql, options.limit)
   const nowUs = await audit.definitions()
-  const keptUs = nowUs - ledgerUs
   const fromUs = timeUs('since', options.since, nowUs)
   const toUs = timeUs('until', options.until, nowUs)
-  if (toUs !== undefined && toUs <= (fromUs ?? keptUs))
+  if (toUs !== undefined && toUs <= (fromUs ?? nowUs - ledgerUs))
     throw new UsageError('SLUICE_BAD_OPTION', 'the period to verify ends before it begins, or before the ledger does')
   // A bucket's time may be ahead of a clock that stepped back.
   const endUs = toUs ?? Math.max(nowUs, await audit.newestUs()) + 1
   await audit.run(fromUs, endUs, nowUs)
-  return audit.answer(Math.max(fromUs ?? keptUs, keptUs), endUs)
+  return audit.answer(fromUs, endUs)
 }
 
 function timeUs(name: string, at: Date | Duration | undefined, nowUs: number): number | undefined {
@@ -162,6 +163,8 @@ class Audit {
   #buckets = 0
   #grants = 0
   #others = 0
+  /** What was granted since then is kept. */
+  #keptUs = 0
 
   constructor(sql: Sql, limit: string | undefined) {
     this.#sql = sql
@@ -192,6 +195,7 @@ class Audit {
       firstUs: Number(steps[0]?.before_us ?? lead),
       steps: steps.map((step) => ({ atUs: Number(step.at), clockLeadUs: Number(step.clock_lead_us) })),
     }
+    this.#keptUs = Number(now) - ledgerUs
     return Number(now)
   }
 
@@ -215,7 +219,10 @@ class Audit {
         [after, this.#limit, pageBuckets],
       )
       await this.#follow(
-        found.map((one) => this.#open(one, fromUs, nowUs)).filter((one) => one !== undefined),
+        found.flatMap((one) => {
+          const versions = this.#versions.get(one.name)
+          return versions === undefined ? [] : [this.#open(one, versions, fromUs, nowUs)]
+        }),
         endUs,
       )
       if (found.length < pageBuckets) return
@@ -223,14 +230,22 @@ class Audit {
     }
   }
 
-  #open(of: { id: string; name: string; key: string }, fromUs: number | undefined, nowUs: number): Bucket | undefined {
-    const versions = this.#versions.get(of.name)
-    if (versions === undefined) return undefined
+  #open(
+    of: Pick<Bucket, 'id' | 'name' | 'key'>,
+    versions: ReadonlyMap<number, Defined>,
+    fromUs: number | undefined,
+    nowUs: number,
+  ): Bucket {
     // A period during which the store clock was set back is longer by that amount.
     const backUs = Math.max(...[...versions.values()].map(lookback)) + setBack(this.#clockLead)
     const keptUs = nowUs - Math.max(ledgerUs, backUs)
     const proof = new BucketProof(versions, Math.max(fromUs ?? keptUs, keptUs), this.#clockLead)
-    return { ...of, at: String(fromUs === undefined ? -1 : fromUs - backUs), n: '0', proof }
+    const again = async () => {
+      const [row] = await this.#sql.query<{ now: string }>('select engine.limiter_now_us() as now')
+      this.#keptUs = Number(row?.now) - ledgerUs
+      return this.#open(of, versions, fromUs, Number(row?.now))
+    }
+    return { ...of, at: String(fromUs === undefined ? -1 : fromUs - backUs), n: '0', proof, again }
   }
 
   /** Reads the ledgers of these buckets to their ends, a page of each at a time. */
@@ -262,9 +277,26 @@ class Audit {
         })
       }
       const isOver = (_: Bucket, i: number) => (counts[i] ?? 0) < most
-      for (const bucket of open.filter(isOver)) await this.#close(bucket)
-      open = open.filter((bucket, i) => !isOver(bucket, i))
+      const left = open.filter((bucket, i) => !isOver(bucket, i))
+      for (const bucket of open.filter(isOver))
+        if (await this.#isOvertaken(bucket)) left.push(await bucket.again())
+        else await this.#close(bucket)
+      open = left
     }
+  }
+
+  /**
+   * Returns whether rows that were no longer kept were deleted before they were read: then the row before the first gap is
+   * gone, too.
+   */
+  async #isOvertaken({ id, proof }: Bucket): Promise<boolean> {
+    const [gap] = proof.gaps
+    if (gap === undefined) return false
+    const { atUs, n } = gap.after
+    const params = [id, atUs, n]
+    return (
+      (await this.#sql.query('select from sluice.ledger where bucket = $1 and at = $2 and n = $3', params)).length === 0
+    )
   }
 
   async #close({ id, name, key, proof }: Bucket): Promise<void> {
@@ -303,10 +335,10 @@ class Audit {
     }))
   }
 
-  answer(fromUs: number, endUs: number): Verification {
+  answer(fromUs: number | undefined, endUs: number): Verification {
     return {
       isProved: this.#isProved,
-      from: date(fromUs),
+      from: date(Math.max(fromUs ?? 0, this.#keptUs)),
       to: date(endUs),
       buckets: this.#buckets,
       grants: this.#grants,

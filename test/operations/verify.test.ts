@@ -6,6 +6,7 @@ import { z } from 'zod'
 import { sqlOn } from '../../src/db/store.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
+import { verify } from '../../src/operations/verify.ts'
 import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { type TestSluice, testSluice } from '../../src/testing/kit.ts'
@@ -15,7 +16,7 @@ import { compare } from '../limits/stage.ts'
 import { mainEngines } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { takeIn } from '../takes/engine.ts'
-import { refundEach, unitsUsed } from '../limits/engine.ts'
+import { deleteLedger, refundEach, unitsUsed } from '../limits/engine.ts'
 import { ledgerOn, startUs } from './ledger-stage.ts'
 
 describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
@@ -41,6 +42,37 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       { numRuns: engine === 'PGlite' ? 3 : 8 },
     )
     expect(grants).toBeGreaterThan(0)
+  })
+
+  it('misses no rows that maintenance deletes while it reads', async () => {
+    const [hour, week] = [3_600 * second, 7 * 86_400 * second]
+    await define({ rate: '100/min' })
+    await take(1)
+    // As many as are read at a time.
+    await query(
+      `insert into sluice.ledger select (jsonb_populate_record(l, jsonb_build_object(
+         'n', l.n + i, 'at', l.at + i * 1000, 'units', 0, 'claim', null))).*
+       from sluice.ledger l, generate_series(1, 30000) i`,
+    )
+    await at(week - second)
+    await take(1)
+    const sql = sqlOn(ledger.sluice.db)
+    let reads = 0
+    const run: typeof sql.run = async (name, params) => {
+      const rows = await sql.run(name, params)
+      if (name === 'operations/read_ledger' && ++reads === 1) {
+        await at(week + hour)
+        // A portion of it at a time.
+        for (let n = 0; n < 2; n++) await deleteLedger(ledger.sluice.db, week)
+      }
+      return rows as never
+    }
+    const proof = await verify({ query: sql.query.bind(sql), call: sql.call.bind(sql), run })
+    expect(proof).toMatchObject({ missing: [], isProved: true, grants: 1, from: new Date((startUs + hour) / 1_000) })
+    await query('delete from sluice.ledger where units = 0')
+    await take(2)
+    await query('delete from sluice.ledger where n = (select max(n) - 1 from sluice.ledger)')
+    expect(await ledger.sluice.verify()).toMatchObject({ isProved: false })
   })
 
   it('states what was proved for each rule, by the name of its guarantee', async () => {
