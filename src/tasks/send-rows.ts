@@ -19,7 +19,7 @@ export interface SendRow<Input> {
 export interface Sent {
   /** Rows recorded as new jobs. */
   sent: number
-  /** Rows whose idempotency key was known: an earlier job replaces them. */
+  /** Rows whose idempotency key was known: an earlier job takes their place. None of them replaces a job, which keeps its id. */
   known: number
   /** Rejected rows, each passed to `onBad`. */
   bad: number
@@ -82,7 +82,7 @@ export async function sendRows<Row, Input>(
   let writing: Promise<void> | undefined
   const write = async (jobs: NewJob[]) => {
     const ids = await door.write(jobs)
-    const known = jobs.filter((job, i) => job.key !== null && ids[i] !== job.id).length
+    const known = jobs.filter((job, i) => job.key !== null && !job.replaces && ids[i] !== job.id).length
     total.known += known
     total.sent += jobs.length - known
     onProgress?.({ ...total })

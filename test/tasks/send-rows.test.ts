@@ -39,6 +39,18 @@ for (const engine of mainEngines) {
       expect(await at.sluice.jobs.count()).toEqual({ count: 698, isExact: true })
     })
 
+    it('counts rows as sent that replace the jobs of their keys', async () => {
+      const replacing = ({ n }: Line) => ({
+        input: { n: n as number },
+        options: { idempotencyKey: String(n as number), replace: true },
+      })
+      for (let times = 0; times < 2; times++) {
+        const rows = [1, 2].map((n): Line => ({ n }))
+        expect(await at.sluice.sendRows(quiet, rows, { read: replacing })).toEqual({ sent: 2, known: 0, bad: 0 })
+      }
+      expect(await jobsLeft(at.db)).toBe(2)
+    })
+
     it('without onBad stops at the first bad row, names it, and keeps the jobs before it', async () => {
       const rows = [1, 2, 'x', 4].map((n): Line => ({ n }))
       const code = 'SLUICE_INVALID_INPUT'
