@@ -28,9 +28,10 @@ from (select b.name, sum(l.units) filter (where l.counts)::float8 as n,
              case when max(l.all_rows) = 20000 then (max(l.now_us) - min(l.at))::float8 / 1000 else 60000 end as span_ms
       from (select k.bucket, k.units, k.at, c.now_us, count(*) over () as all_rows,
                    -- A refund has a row of its own, which may be of an older grant.
-                   k.units > 0 or bool_or(k.units > 0) over (partition by k.bucket, k.claim) as counts
+                   (k.units > 0 or bool_or(k.units > 0) over (partition by k.bucket, k.claim))
+                     and (k.cause in ('again', 'others')) is not true as counts
             from (select engine.limiter_now_us() as now_us) c cross join lateral (
-              select g.bucket, g.units, g.at, g.claim from sluice.ledger g
+              select g.bucket, g.units, g.at, g.claim, g.cause from sluice.ledger g
               where g.at > c.now_us - 60000000 order by g.at desc limit 20000) k) l
       join sluice.bucket b on b.id = l.bucket
       where strpos(b.name, '/') = 0  -- all jobs of a limit with a share are charged to its own bucket

@@ -8,7 +8,7 @@ import { label } from '../../src/limits/pool.ts'
 import { task } from '../../src/tasks/task.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { changeWorkers, claimAll, done, engines, enter } from '../claim/engine.ts'
-import { addBucket, refuse } from '../limits/engine.ts'
+import { addBucket, chargeOthers, refuse } from '../limits/engine.ts'
 import { leastIdAt } from '../store/engine.ts'
 import { copies } from '../rows.ts'
 
@@ -152,13 +152,15 @@ describe('the backlog', () => {
     expect(limits).toMatchObject([{ limit: 'tokens', waiting: 1, perMinute: 50 }])
   })
 
-  it('counts units of a limit with a share once', async () => {
+  it('counts units of a limit with a share once, and none that somebody else has used of the account', async () => {
     const shared = limit('parts', { window: '100/min', shares: { urgent: 0.5 } })
     const ask = task('ask', { input, limits: [shared], run: () => {} })
     const kit = await testSluice({ tasks: [ask], store: await onServer.store() })
     onTestFinished(() => kit.close())
     for (const share of ['urgent', 'urgent', undefined]) await ask.send({ account: 'a' }, { share })
     expect(await kit.drain()).toBe(3)
+    const seen = { most: 100, left: 50, sinceUs: 60_000_000, resetUs: null }
+    expect(await chargeOthers(kit.sluice.db, 'parts', seen)).toMatchObject({ units: 47 })
     await ask.send({ account: 'a' })
     expect((await kit.sluice.jobs.backlog()).limits).toMatchObject([{ limit: 'parts', waiting: 1, perMinute: 3 }])
   })

@@ -14,6 +14,7 @@ import {
   addBucket,
   chargeAgain,
   chargeMore,
+  chargeOthers,
   checkClock,
   deleteLedger,
   deleteUsage,
@@ -154,6 +155,18 @@ describe.each(mainEngines)('usage, on $name', (engine) => {
     else if (kind === 'delete') await deleteLedger(at.db, of * dayMs * 1_000)
     else if (kind === 'retire') await retireBuckets(at.db, dayMs * 1_000)
   }
+
+  it('leaves out what somebody else has used of the account, as `verify` does', async () => {
+    const name = await define({ window: '1000/min', by: 'key', transit: 0 })
+    await acquire(at.db, `${name}:a`, { cost: 10 })
+    const count = { most: 1000, left: 500, sinceUs: 60_000_000, resetUs: null }
+    expect(await chargeOthers(at.db, `${name}:a`, count)).toMatchObject({ units: 490 })
+    expect(await at.sluice.verify({ limit: name })).toMatchObject({ grants: 1, others: 490 })
+    const read = () => at.sluice.limits.usage({ limit: name, since: new Date(startMs) })
+    expect(await read()).toMatchObject([{ units: 10, refunded: 0 }])
+    await sumUsage(at.db)
+    expect(await read()).toMatchObject([{ units: 10, refunded: 0 }])
+  })
 
   it('counts each row once while others are written, and by several processes', async () => {
     const name = await define({ window: '1000000/min', by: 'key', transit: 0 })

@@ -1,7 +1,8 @@
 -- Returns what a bucket's ledger rows after (p_at, p_n), up to the time p_until, granted and gave back, by day. The day
 -- is that of the store's clock in the zone of the quota that was in force (UTC if there was none). What was given back
 -- counts on the day of its grant, if the grant is among the 1,000 rows before. Only these rows decide, so the result is
--- the same whenever it is read. What was charged once more for slow answers (engine.charge_again) was used once.
+-- the same whenever it is read. What was charged once more for slow answers (engine.charge_again) was used once, and
+-- what others have used (engine.charge_others) is none of the limit's.
 -- p_at, p_n: a row of the bucket's ledger; the rows after it count.
 -- p_until: time of the limiter's clock, in microseconds.
 create or replace function engine.usage_by_day(p_bucket bigint, p_at bigint, p_n bigint, p_until bigint)
@@ -17,7 +18,7 @@ begin
         where g.claim = l.claim and g.units > 0 limit 1), l.at) end as at, l.version, l.units
     from sluice.ledger l
     where l.bucket = p_bucket and (l.at, l.n) > (p_at, p_n) and l.at <= p_until and l.units <> 0
-      and l.cause is distinct from 'again'
+      and (l.cause in ('again', 'others')) is not true
   ), second as (  -- the clock's lead and the calendar are looked up once a second
     select c.at / 1000000 * 1000000 as at, c.version, sum(greatest(c.units, 0)) as granted,
            sum(greatest(-c.units, 0)) as refunded
