@@ -40,6 +40,11 @@ export class Takers {
     const waiting = this.#lines[how % Math.max(1, this.#lines.length)]
     // Some takers wait in line, and repeat their take.
     const again = how % 4 === 0 ? waiting : undefined
+    if (again !== undefined && !this.#isMember(again.take)) {
+      // Since the pool was defined anew, no process names this member.
+      this.#lines.splice(this.#lines.indexOf(again), 1)
+      return leaveLine(db, again.line)
+    }
     const { take, cost, line } = again ?? { take: name, cost: 1 + (how % 2), line: how % 4 === 1 ? newId() : undefined }
     const grant = randomUUID()
     const wait = line === undefined ? {} : { line, waitUs: 9 * second }
@@ -69,6 +74,11 @@ export class Takers {
   async leave(): Promise<void> {
     for (const lease of this.#leases.splice(0)) await this.#end(lease, false)
     for (const { line } of this.#lines.splice(0)) await leaveLine(this.#options.db, line)
+  }
+
+  #isMember(take: string): boolean {
+    const { pool } = this.#options.limitOf(take)
+    return pool === undefined || pool.some(({ key }) => take.endsWith(`:${key}`))
   }
 
   async #end({ id, take }: Lease, isUnused: boolean): Promise<void> {
