@@ -16,6 +16,7 @@ try {
     await census(isWithServer)
   } else {
     execSync('node scripts/embed.mjs --check', options)
+    execSync('node scripts/mutations.mjs --check', options)
     // What did not change since the last check is not checked again.
     execSync('tsc -p tsconfig.json --incremental --tsBuildInfoFile node_modules/.cache/check.tsbuildinfo', options)
     execSync('oxlint --type-aware', options)
