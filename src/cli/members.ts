@@ -19,7 +19,7 @@ const endlessUs = 2 ** 53 - 1
 export async function keyRooms(sql: Sql, { name, label, pool }: LimitLine): Promise<KeyRoom[] | undefined> {
   if (pool === undefined && label === undefined) return undefined
   const rows = await sql.query<{ key: string; free: string | null; next: string | null; now: string; lead: string }>(
-    `select k.key, r.avail as free, r.next, n.us as now, n.clock_lead_us as ahead
+    `select k.key, r.avail as free, r.next, n.us as now, n.clock_lead_us as lead
        from (select engine.limiter_now_us() as us, clock_lead_us from sluice.epoch limit 1) n
        cross join (select unnest($2::text[]) as key union all
                    select * from (select key from sluice.bucket where name = $1 and $2 is null order by key limit ${keysMax}) b) k

@@ -84,10 +84,10 @@ export function output(options: OutputOptions): Output {
 /** Writes the commands in a text as this one was called: on its store, and by `npx sluice` where the shell knows no `sluice`. */
 export function asCalled(text: string, { store, schema, config }: StoreFlags): string {
   const program = process.env['npm_command'] === 'exec' ? 'npx sluice' : 'sluice'
-  // A store's URL with its password redacted would name another store.
+  // The command must not act on another store, nor show a password.
   const isShown = store === undefined || redactText(store) === store
-  const flags = Object.entries({ store: isShown ? store : undefined, schema, config }).flatMap(([name, value]) =>
-    value === undefined ? [] : ` --${name} ${quoted(value)}`,
+  const flags = Object.entries({ store, schema, config }).flatMap(([name, value]) =>
+    value === undefined ? [] : ` --${name} ${name === 'store' && !isShown ? '<its URL>' : quoted(value)}`,
   )
   return text.replaceAll('`sluice ', () => `\`${program}${flags.join('')} `)
 }

@@ -76,7 +76,7 @@ interface Member {
   since_ms: number
 }
 
-/** Reads the workers that are registered: one without a heartbeat for 10 s is given up, and leaves the list. */
+/** Reads the workers that are registered: another worker removes one that has sent no heartbeat for 10 s. */
 function readMembers(sql: Sql): Promise<Member[]> {
   return sql.query<Member>(
     `select w.id::integer as id, w.host, w.pid, w.version, w.slots, w.queues,

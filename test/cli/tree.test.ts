@@ -153,10 +153,10 @@ it('a table that is too wide loses its spare columns first, and keeps the cells 
   expect(aligned(rows, undefined, spare)).toEqual(aligned(rows))
 })
 
-it('a suggested command names the store, unless its URL has a secret, which would be redacted', () => {
+it('a suggested command names the store, and leaves its URL to the reader if that has a secret', () => {
   expect(asCalled('`sluice work`', { store: 'postgres://h/d' })).toContain('--store postgres://h/d')
   expect(asCalled('`sluice work` ', { store: 'postgres://u:pw@h/d', schema: 'own' })).toMatch(
-    /sluice --schema own work/,
+    /sluice --store <its URL> --schema own work/,
   )
 })
 
