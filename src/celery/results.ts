@@ -26,8 +26,9 @@ export interface Results {
   /**
    * Reads the results of another producer, too, which is silent; the returned function ends that. Those of tasks that are not
    * watched here stay for others, and for that producer, which may come back.
+   * @param onGap called whenever they may have been lost unread, unless `watchGaps` tells that
    */
-  adopt(replyTo: string): Promise<() => Promise<void>>
+  adopt(replyTo: string, onGap?: () => void): Promise<() => Promise<void>>
   /**
    * Resolves to the last result of a task. `onState` is called at each one before it, and at the last; it rejects with what
    * that throws.
@@ -36,8 +37,8 @@ export interface Results {
   waitForLast(id: string, withinMs: number, onState?: (state: string) => void): Promise<TaskResult>
   /** False while results cannot be read, though workers may report some. */
   readonly canRead: boolean
-  /** Calls `notify` whenever results may have been lost unread: the Redis that has them is away, or back. Undefined: its broker shows that. */
-  readonly watchGaps?: (notify: () => void) => void
+  /** Calls `notify` whenever results may have been lost unread: the Redis or the queue that has them is away, or back. */
+  watchGaps(notify: () => void): void
   /** Lets workers count the members of a chord; undefined: they cannot. */
   readonly countChord?: (groupId: string, members: number) => Promise<void>
   close(): Promise<void>
@@ -156,16 +157,20 @@ export async function rpcResults(
 ): Promise<Results> {
   const board = new Board()
   let canRead = true
-  const onAttached = (isAttached: boolean) => void (canRead = isAttached)
-  const receive = (queue: string, isShared = false) =>
-    broker.receive({ queue, isKept, ...(isShared ? {} : { onAttached }) }, async ({ body, correlationId: id }) => {
+  let gap = () => {}
+  const receive = (queue: string, onAttached: (isAttached: boolean) => void, isShared = false) =>
+    broker.receive({ queue, isKept, onAttached }, async ({ body, correlationId: id }) => {
       const result = readReport(id, body.toString())
       if (result.state === unread) log.warn('a reply of a Celery worker cannot be read', { id, err: result.value })
       if (isShared && !board.has(result.id)) return false
       await board.post(result)
       return true
     })
-  const close = await receive(replyTo)
+  const close = await receive(replyTo, (isAttached) => {
+    // Its queue may have been deleted, with what was in it.
+    if (isAttached !== canRead) gap()
+    canRead = isAttached
+  })
   return {
     replyTo,
     get canRead() {
@@ -174,7 +179,8 @@ export async function rpcResults(
     expect: (id) => board.expect(id),
     forget: (id) => board.forget(id),
     watch: (id, notify) => board.watch(id, notify),
-    adopt: (queue) => receive(queue, true),
+    watchGaps: (notify) => void (gap = notify),
+    adopt: (queue, onGap) => receive(queue, (isAttached) => (isAttached ? undefined : onGap?.()), true),
     waitForLast: (id, withinMs, onState) => board.waitForLast(id, withinMs, onState),
     close,
   }

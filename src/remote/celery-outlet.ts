@@ -100,7 +100,7 @@ export class CeleryOutlet implements Outlet {
       onFound: (sent, by) => this.#recordBegun(sent, by),
       onMissing: (sent) => this.#endUnreported(sent),
     })
-    options.results.watchGaps?.(() => this.#markDoubtful())
+    options.results.watchGaps(() => this.#markDoubtful())
     this.#answers = new VendorAnswers(store, options.peer)
     this.#estates = new RemoteEstates({
       results: options.results,

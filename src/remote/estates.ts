@@ -59,13 +59,18 @@ export class RemoteEstates {
     const isWhole = jobs.every((job) => tasks.has(job.task) || others.has(job.task))
     const ids = new Set(own.map(({ job }) => messageIdOf(job)))
     const nowMs = clock.monotonicMs()
+    const taken: Sent[] = []
     for (const { job, task } of own) {
       const isBegun = begun.has(job)
-      take(inheritedOf(job, task, nowMs, { estate: name, isBegun, isDoubtful: workers.mayHaveLost() }))
+      const sent = inheritedOf(job, task, nowMs, { estate: name, isBegun, isDoubtful: workers.mayHaveLost() })
+      taken.push(sent)
+      take(sent)
       reports?.inherited(job, from)
     }
     // Its results are not read earlier, because the first ones concern jobs that must be known.
-    const close = results.adopt(name).catch((error: unknown) => {
+    const markDoubtful = () => taken.forEach((sent) => (sent.isDoubtful = true))
+    const close = results.adopt(name, markDoubtful).catch((error: unknown) => {
+      markDoubtful()
       log.error('the results of a silent dispatcher cannot be read; the workers are queried', { err: error })
       return async () => {}
     })

@@ -12,7 +12,7 @@ import { World } from '../outlet/simulated-world.ts'
 const job = (seq: number, name: string) => ({ id: `j${seq}`, claim: 'c', seq, task: name }) as ClaimedJob
 
 /** Estates of a dispatcher that has the task `far`, and another outlet for `near`. */
-function stage() {
+function stage(adopt = async (_name: string, _onGap?: () => void): Promise<void> => {}) {
   const at = {
     taken: [] as Sent[],
     inherited: [] as string[],
@@ -22,7 +22,13 @@ function stage() {
     closed: 0,
   }
   const estates = new RemoteEstates({
-    results: { adopt: async () => (at.adopted++, async () => void at.closed++) },
+    results: {
+      async adopt(name, onGap) {
+        at.adopted++
+        await adopt(name, onGap)
+        return async () => void at.closed++
+      },
+    },
     workers: { mayHaveLost: () => false },
     clock: new World().clock(0, 1),
     log,
@@ -69,6 +75,20 @@ it('lets nothing go back of a dispatcher that had a task which is not known here
   inherit([job(1, 'far'), job(2, 'strange')])
   ended(at.taken[0] as Sent)
   expect(at.left).toEqual([])
+})
+
+it('does not know what became of jobs of which reports may be lost unread', async () => {
+  let lose = () => {}
+  const read = stage(async (_name, onGap) => void (lose = onGap ?? lose))
+  const unread = stage(async () => {
+    throw new Error('refused')
+  })
+  for (const { inherit } of [read, unread]) inherit([job(1, 'far')])
+  const isDoubtful = ({ at }: typeof read) => at.taken.every((sent) => sent.isDoubtful)
+  await expect.poll(() => isDoubtful(unread)).toBe(true)
+  expect(isDoubtful(read)).toBe(false)
+  lose()
+  expect(isDoubtful(read)).toBe(true)
 })
 
 it('takes nothing over twice, and nothing if it has none of the tasks', () => {
