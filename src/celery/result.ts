@@ -72,6 +72,10 @@ export const chordKey = (groupId: string, part: string): string => `${groupKey(g
 /** True for a state that does not change any more. */
 export const isFinal = (state: string): boolean => ['SUCCESS', 'FAILURE', 'REVOKED'].includes(state)
 
+/** True for a message that was refused because it came too late. If it was a second copy, the call of the first one may go on. */
+export const isExpired = ({ state, value }: TaskResult): boolean =>
+  state === 'REVOKED' && (value as Partial<RemoteError> | null)?.args?.[0] === 'expired'
+
 /** Describes an error so that Python raises one of the same name: an unknown module gives a class of Celery's own. */
 export function remoteErrorOf(error: unknown): RemoteError {
   if (error instanceof CeleryTaskError)

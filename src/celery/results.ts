@@ -8,7 +8,7 @@ import type { RedisConnection } from '../redis/connect.ts'
 import type { Carrier } from './carrier.ts'
 import { callRedis } from './redis-call.ts'
 import { openPlace } from './redis-transport.ts'
-import { chordKey, isFinal, readResult, resultKeptS, resultKey, type TaskResult, unread } from './result.ts'
+import { chordKey, isExpired, isFinal, readResult, resultKeptS, resultKey, type TaskResult, unread } from './result.ts'
 
 /** Where a producer finds results. */
 export interface Results {
@@ -81,7 +81,9 @@ class Board {
   /** Resolves when those who watch it are done with it. */
   async post(result: TaskResult): Promise<void> {
     const task = this.#tasks.get(result.id)
-    if (task === undefined || (task.newest !== undefined && isFinal(task.newest.state))) return
+    if (task === undefined) return
+    const { newest } = task
+    if (newest !== undefined && isFinal(newest.state) && !isExpired(newest)) return
     task.newest = result
     await Promise.all([...task.watchers].map((watcher) => watcher(result)))
   }

@@ -1,5 +1,5 @@
 /** A job that was published for stock workers, and what each report of a worker means for it. Pure. */
-import { type RemoteError, type TaskResult, unread } from '../celery/result.ts'
+import { isExpired, type TaskResult, unread } from '../celery/result.ts'
 import { isRecord } from '../celery/json.ts'
 
 /** The state of a call. */
@@ -29,7 +29,7 @@ export type Meaning =
   | 'retried'
   /** It was not called, and will not be. */
   | 'uncalled'
-  /** It was begun, and its message was delivered again, too late: its worker was cut off from the broker, and goes on; or its process is gone. */
+  /** It was begun, and its message was delivered again, too late. Its worker was cut off and goes on with it, or is gone. */
   | 'back'
   /** It was begun, and how it ended is not known. */
   | 'lost'
@@ -52,7 +52,7 @@ export function readMeaning(call: Call, result: TaskResult): Meaning {
   if (state !== 'REVOKED') return 'nothing'
   if (call.retry !== undefined) return 'retried'
   if (call.by === undefined) return 'uncalled'
-  return (value as Partial<RemoteError> | null)?.args?.[0] === 'expired' ? 'back' : 'lost'
+  return isExpired(result) ? 'back' : 'lost'
 }
 
 function meaningOfFailure({ by }: Call, error: unknown): Meaning {

@@ -253,7 +253,7 @@ export class CeleryOutlet implements Outlet {
     else if (meaning === 'retries') this.#stopRetry(sent)
     else if (meaning === 'retried') return this.#endRetried(sent)
     else if (meaning === 'uncalled') this.#endUncalled(sent, nowMs)
-    else if (meaning === 'back') sent.isDoubtful = true
+    else if (meaning === 'back') sent.isBack = true
     else if (meaning === 'lost') return sent.stopped === undefined ? this.#loseJob(sent) : this.#endStopped(sent)
   }
 

@@ -13,6 +13,8 @@ export interface SentCall extends Pick<Call, 'by'> {
   /** It may begin until then, in monotonic ms. */
   readonly untilMs: number
   begunMs: number | undefined
+  /** Its message was delivered again, too late. A worker that has refused the second message no longer names the call, though it goes on. */
+  isBack: boolean
   /** How often in a row no worker had it. */
   misses: number
   /** The dispatcher that published it, if that was another one. */
@@ -84,13 +86,15 @@ export class Inquiry<Sent extends SentCall> {
     const open = new Set(all())
     for (const sent of doubted) {
       const holder = Object.keys(answers).find((worker) => has(answers[worker], sent.id))
-      const candidates =
-        sent.by === undefined || sent.by.worker === unknownWorker ? workers.namesOf(sent.queue) : [sent.by.worker]
+      const own = sent.by === undefined || sent.by.worker === unknownWorker ? undefined : sent.by.worker
+      const candidates = own === undefined ? workers.namesOf(sent.queue) : [own]
+      // A worker that is not known cannot be seen to be lost, so that only its silence about the call can end it.
+      const isNamed = !sent.isBack || own === undefined
       const isKnown = sent.estate === undefined || workers.isWhole()
       if (holder !== undefined) sent.misses = 0
       else if (
         isKnown &&
-        candidates.every((worker) => worker in answers || workers.isGone(worker, sent.begunMs ?? nowMs))
+        candidates.every((one) => (isNamed && one in answers) || workers.isGone(one, sent.begunMs ?? nowMs))
       )
         sent.misses++
       const by = holder === undefined ? undefined : callerOf(holder, answers[holder], sent.id)

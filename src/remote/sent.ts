@@ -31,6 +31,7 @@ const unsentYet = {
   by: undefined,
   retry: undefined,
   isPublished: false,
+  isBack: false,
   isDoubtful: false,
   hasFailed: false,
   misses: 0,

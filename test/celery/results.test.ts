@@ -101,17 +101,55 @@ it('cannot be read while their queue is not that of their producer', async (cont
   await until(() => results.canRead)
 })
 
+it('may be lost with their queue, of which their producer learns also while its connection stands', async (context) => {
+  const { broker, open } = await createProducers(context)
+  const [own, other] = [await open(), await open()]
+  const gaps: string[] = []
+  own.watchGaps(() => gaps.push('own'))
+  await own.adopt(other.replyTo, () => gaps.push('adopted'))
+  await broker.use((channel) => channel.deleteQueue(other.replyTo))
+  await until(() => gaps.includes('adopted'))
+  await broker.use((channel) => channel.deleteQueue(own.replyTo))
+  await until(() => gaps.filter((gap) => gap === 'own').length === 2)
+})
+
+const reports = [
+  { state: 'STARTED', value: { pid: 1, hostname: 'celery@a' } },
+  { state: 'REVOKED', value: { type: 'TaskRevokedError', module: 'm', args: ['expired'] } },
+  { state: 'SUCCESS', value: 1 },
+]
+
+it.for(['Redis', 'rpc'])(
+  'follow on the refusal of a copy of their message that came too late: %s',
+  async (by, context) => {
+    const { results, report } = by === 'Redis' ? await stage(context) : await createProducer(context)
+    const told: string[] = []
+    results.watch('a', ({ state }) => told.push(state))
+    for (const { state, value } of reports) {
+      await report('a', state, value)
+      await until(() => told.at(-1) === state, state)
+    }
+  },
+)
+
 /** Producers that keep results until they are done with them, on one broker. */
 async function createProducers({ onTestFinished }: TestContext) {
   const broker = await openBroker({ url: (await freshBroker()).url, name: 'test', log: silent })
   onTestFinished(() => broker.close())
   return {
+    broker,
     open: () => rpcResults(carrierOver(broker), silent, { isKept: true }),
-    report: (id: string, routingKey: string) =>
-      publish(broker, resultMessage({ id, state: 'SUCCESS', value: 1, traceback: undefined }), {
-        exchange: '',
-        routingKey,
-      }),
+    report: (id: string, routingKey: string, state = 'SUCCESS', value: unknown = 1) =>
+      publish(broker, resultMessage({ id, state, value, traceback: undefined }), { exchange: '', routingKey }),
+  }
+}
+
+async function createProducer(context: TestContext) {
+  const { open, report } = await createProducers(context)
+  const results = await open()
+  return {
+    results,
+    report: (id: string, state: string, value: unknown) => report(id, results.replyTo, state, value),
   }
 }
 

@@ -1,12 +1,17 @@
 /** Stock workers behind a broker that is away. */
 import { expect, it } from 'vitest'
 import type { Broker } from '../../src/amqp/broker.ts'
+import type { Carrier, Inbox } from '../../src/celery/carrier.ts'
+import { resultMessage } from '../../src/celery/result.ts'
+import { rpcResults } from '../../src/celery/results.ts'
+import type { WireMessage } from '../../src/celery/wire.ts'
 import { silent as log } from '../../src/core/log.ts'
 import { unclaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Reports } from '../../src/claim/outlet.ts'
 import type { Store } from '../../src/db/store.ts'
 import { limit, remoteTask } from '../../src/index.ts'
 import { CeleryOutlet } from '../../src/remote/celery-outlet.ts'
+import { messageIdOf } from '../../src/remote/sent.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { StockWorkers } from '../../src/remote/stock-workers.ts'
 import { z } from 'zod'
@@ -71,9 +76,9 @@ async function send({ hasBegun, isProbe = false }: { hasBegun: boolean; isProbe?
   const world = new World()
   const clock = world.clock(0, 1)
   const published: unknown[] = []
-  let gap = () => {}
   let hear: (delivery: unknown) => unknown = () => undefined
-  let report: (result: unknown) => unknown = () => undefined
+  let inbox: Inbox | undefined
+  let report: (message: WireMessage) => unknown = () => undefined
   const worker = 'celery@a'
   const answers: Record<string, unknown> = {
     stats: { [worker]: { pid: 7, pool: { 'max-concurrency': 4 } } },
@@ -87,8 +92,14 @@ async function send({ hasBegun, isProbe = false }: { hasBegun: boolean; isProbe?
     consume: async (_queue: string, _options: unknown, on: typeof hear) => void (hear = on),
     publish: async (message: unknown) => void published.push(message),
   }
-  const from = { canRead: true }
   const stored: unknown[] = []
+  const carrier: Pick<Carrier, 'receive'> = {
+    async receive(into, on) {
+      inbox = into
+      report = on
+      return async () => {}
+    },
+  }
   let answer = () => {}
   const called = new Promise<unknown[]>((resolve) => (answer = () => resolve([])))
   const outlet = new CeleryOutlet({
@@ -97,16 +108,7 @@ async function send({ hasBegun, isProbe = false }: { hasBegun: boolean; isProbe?
     peer: undefined,
     broker: broker as unknown as Broker,
     control: { request: async (name: string) => (hasBegun && answers[name]) || {}, revoke: async () => {} } as never,
-    results: {
-      replyTo: 'r',
-      get canRead() {
-        return from.canRead
-      },
-      watch: (_id: string, notify: typeof report) => void (report = notify),
-      watchGaps: (tell: () => void) => (gap = tell),
-      forget() {},
-      close: async () => {},
-    } as never,
+    results: await rpcResults(carrier as Carrier, log, { isKept: true }),
     backend: 'rpc://',
     tasks: [
       remoteTask('far', { input: z.object({}), queue: 'far', slots: 1, limits: [limit('crm', { rate: '9/s' })] }),
@@ -120,10 +122,13 @@ async function send({ hasBegun, isProbe = false }: { hasBegun: boolean; isProbe?
   const reports = { refused: note('uncalled'), lost: note('lost'), ended, begun() {}, changed() {} }
   outlet.for(reports as unknown as Reports, () => '1')
   await outlet.open()
-  const event = { type: 'worker-heartbeat', hostname: worker, pid: 7, timestamp: clock.wallMs() / 1_000 }
-  const properties = { contentType: 'application/json', contentEncoding: 'utf-8', headers: {} }
-  const body = Buffer.from(JSON.stringify({ ...event, utcoffset: 0, clock: 1 }))
-  if (hasBegun) await hear({ body, properties, fields: {} })
+  const beat = async (pid = 7) => {
+    const event = { type: 'worker-heartbeat', hostname: worker, pid, timestamp: clock.wallMs() / 1_000 }
+    const properties = { contentType: 'application/json', contentEncoding: 'utf-8', headers: {} }
+    const body = Buffer.from(JSON.stringify({ ...event, utcoffset: 0, clock: 1 }))
+    await hear({ body, properties, fields: {} })
+  }
+  if (hasBegun) await beat()
   const none = { attempt: 0, failed: 0, throttled: 0, crashes: 0, isDoubtful: false }
   const own = {
     id: 'j',
@@ -134,19 +139,21 @@ async function send({ hasBegun, isProbe = false }: { hasBegun: boolean; isProbe?
     input: {},
     buckets: ['crm', 'outlet.far'],
   }
-  outlet.start([{ ...unclaimedJob(none, own), isProbe }])
+  const job = { ...unclaimedJob(none, own), isProbe }
+  outlet.start([job])
   await expect.poll(() => published.length, { timeout: 2_000 }).toBe(1)
-  const tell = (state: string, value: unknown) => report({ id: 'x', state, value, traceback: undefined })
-  if (hasBegun) tell('STARTED', { hostname: worker, pid: 8 })
+  const tell = (state: string, value: unknown) =>
+    report(resultMessage({ id: messageIdOf(job), state, value, traceback: undefined }))
+  if (hasBegun) void tell('STARTED', { hostname: worker, pid: 8 })
   return {
     broker,
-    from,
     outlet,
     ends,
     stored,
-    gap: () => gap(),
+    attach: (isAttached: boolean) => inbox?.onAttached?.(isAttached),
     answer,
     tell,
+    beat,
     wait: (ms: number) => world.runUntil(world.nowMs + ms),
   }
 }
@@ -154,17 +161,17 @@ async function send({ hasBegun, isProbe = false }: { hasBegun: boolean; isProbe?
 it.for([
   ['nothing', false, 'uncalled'],
   ['the broker', false, 'lost'],
-  ['the Redis of results', false, 'lost'],
+  ['the queue of replies', false, 'lost'],
   ['nothing', true, 'retry'],
   ['the broker', true, 'lost'],
-  ['the Redis of results', true, 'lost'],
+  ['the queue of replies', true, 'lost'],
 ] as const)(
   'may have made a call of which no end was reported: %s was away (begun: %s)',
   async ([away, hasBegun, end]) => {
-    const { broker, outlet, ends, gap, wait } = await send({ hasBegun })
+    const { broker, outlet, ends, attach, wait } = await send({ hasBegun })
     await wait(1_000)
     broker.isUp = away !== 'the broker'
-    if (away === 'the Redis of results') gap()
+    if (away === 'the queue of replies') for (const isAttached of [false, true]) attach(isAttached)
     await wait(1_000)
     broker.isUp = true
     await wait(20_000)
@@ -174,29 +181,53 @@ it.for([
 )
 
 it('are not taken for idle while nobody can read what they report', async () => {
-  const { from, outlet, ends, wait } = await send({ hasBegun: false })
+  const { attach, outlet, ends, wait } = await send({ hasBegun: false })
   await wait(1_000)
-  from.canRead = false
+  attach(false)
   await wait(20_000)
   expect(ends).toEqual([])
-  from.canRead = true
+  attach(true)
   await wait(20_000)
   expect(ends).toEqual(['lost'])
   await outlet.close()
 })
 
-it('have lost a call whose message came back too late, if none of them has it any more', async () => {
-  const { outlet, ends, tell, wait } = await send({ hasBegun: true })
-  tell('REVOKED', { type: 'TaskRevokedError', args: ['expired'] })
-  expect(ends).toEqual([])
+const expired = { type: 'TaskRevokedError', module: 'celery.exceptions', args: ['expired'] }
+
+it.for([
+  ['SUCCESS', null, 'done'],
+  ['FAILURE', { type: 'VendorAnswer', module: 'shop', args: [429, {}] }, 'throttled'],
+] as const)(
+  'report how a call ends whose message came back too late, and whose worker does not name it: %s',
+  async ([state, value, end]) => {
+    const { outlet, ends, tell, beat, answer, wait } = await send({ hasBegun: true })
+    void tell('REVOKED', expired)
+    for (let beats = 0; beats < 10; beats++) {
+      await wait(2_000)
+      await beat()
+    }
+    expect(ends).toEqual([])
+    void tell(state, value)
+    answer()
+    await expect.poll(() => ends, { timeout: 2_000 }).toEqual([end])
+    await outlet.close()
+  },
+)
+
+it('have lost a call whose message came back too late when its worker is lost', async () => {
+  const { outlet, ends, tell, beat, wait } = await send({ hasBegun: true })
+  void tell('REVOKED', expired)
   await wait(20_000)
+  expect(ends).toEqual([])
+  await beat(9)
+  await wait(2_000)
   expect(ends).toEqual(['lost'])
   await outlet.close()
 })
 
 it('have had a call that a vendor refused, however long it takes to hold its limit', async () => {
   const { outlet, ends, tell, answer, wait } = await send({ hasBegun: true })
-  tell('FAILURE', { type: 'VendorAnswer', module: 'shop', args: [429, { 'Retry-After': '30' }] })
+  void tell('FAILURE', { type: 'VendorAnswer', module: 'shop', args: [429, { 'Retry-After': '30' }] })
   await wait(20_000)
   expect(ends).toEqual([])
   answer()
@@ -206,7 +237,7 @@ it('have had a call that a vendor refused, however long it takes to hold its lim
 
 it('have shown that the vendor serves a trial, though its result is too large to be stored', async () => {
   const { outlet, ends, stored, tell } = await send({ hasBegun: true, isProbe: true })
-  tell('SUCCESS', 'x'.repeat(300_000))
+  void tell('SUCCESS', 'x'.repeat(300_000))
   expect(ends).toEqual(['failed'])
   expect(stored).toHaveLength(1)
   await outlet.close()
