@@ -75,6 +75,8 @@ export class StockWorkers {
   #isClosed = false
   #isLooking = false
   #wasUp = true
+  /** For how many ticks the broker has been there, and what workers report could not be read. */
+  #deafTicks = 0
   #lookedMs = -Infinity
   #tickedMs: number
   /** It has received all events since then. */
@@ -311,17 +313,16 @@ export class StockWorkers {
 
   #tick(): void {
     if (this.#isClosed) return
-    const { clock, broker, backend, log } = this.#options
+    const { clock } = this.#options
     const nowMs = clock.monotonicMs()
     const { isUp } = this
+    this.#logDeafness()
     // Time in which nothing can be received, or this process does not run, does not count as silence.
     const passedMs = isUp ? Math.min(nowMs - this.#tickedMs, 2 * tickMs) : 0
     this.#tickedMs = nowMs
     if (isUp !== this.#wasUp) {
       this.#options.onCut()
       this.#options.onChange()
-      const where = backend === 'rpc://' ? 'the queue of their replies' : 'the Redis of their results'
-      if (!isUp && broker.isUp) log.warn(`Celery workers get no jobs until ${where} can be read again`)
     }
     // Workers may have come and gone meanwhile.
     if (isUp && !this.#wasUp) this.#gaplessMs = nowMs
@@ -336,6 +337,14 @@ export class StockWorkers {
     }
     if (isUp && !this.#isLooking && nowMs - this.#lookedMs > lookMs) void this.#look()
     clock.after(tickMs, () => this.#tick())
+  }
+
+  /** Logs once that reports cannot be read, but not for the moment between a new connection and its consumers. */
+  #logDeafness(): void {
+    const { broker, backend, log } = this.#options
+    this.#deafTicks = broker.isUp && !this.isUp ? this.#deafTicks + 1 : 0
+    const where = backend === 'rpc://' ? 'the queue of their replies' : 'the Redis of their results'
+    if (this.#deafTicks === 2) log.warn(`Celery workers get no jobs until ${where} can be read again`)
   }
 
   #lose(worker: StockWorker, what: string): void {

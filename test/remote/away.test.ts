@@ -67,7 +67,15 @@ it('have no room while the broker is away, and those who wait for room learn whe
     await world.runUntil(world.nowMs + 600)
     expect(changes).toBe(before + 1)
   }
-  expect(warnings).toEqual(['Celery workers get no jobs until the queue of their replies can be read again'])
+  const warning = 'Celery workers get no jobs until the queue of their replies can be read again'
+  expect(warnings).toEqual([warning])
+  // The broker comes back alone.
+  for (const isUp of [false, true]) {
+    broker.isUp = isUp
+    canRead = false
+    await world.runUntil(world.nowMs + 5_000)
+  }
+  expect(warnings).toEqual([warning, warning])
   workers.close()
 })
 
