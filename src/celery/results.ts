@@ -26,7 +26,7 @@ export interface Results {
   /**
    * Reads the results of another producer, too, which is silent; the returned function ends that. Those of tasks that are not
    * watched here stay for others, and for that producer, which may come back.
-   * @param onGap called whenever they may have been lost unread, unless `watchGaps` tells that
+   * @param onGap called whenever they may have been lost unread, unless `watchGaps` reports that
    */
   adopt(replyTo: string, onGap?: () => void): Promise<() => Promise<void>>
   /**
