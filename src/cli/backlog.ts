@@ -106,11 +106,11 @@ function ageOf(at: Date | undefined): string {
 export function emptyText(line: WaitingJobs, nowMs = systemClock.wallMs()): string {
   const { waiting, oldestAt, perMinute, sentPerMinute, growthPerMinute: growth, stops } = line
   const all = stops.filter(({ jobs }) => jobs >= waiting)
-  if (growth <= 0 && all.some(({ kind }) => kind !== 'used-up' && kind !== 'concurrency')) return 'stopped'
   // One burst of sends is no growth: its jobs are gone before others come, or the limit's rate shows when they are.
   const hasGrown = growth > 0 && nowMs - (oldestAt?.getTime() ?? nowMs) >= growsAfterMs
   const isCounted = Math.max(sentPerMinute, perMinute) < countedMax
   if (hasGrown && isCounted) return `grows by ${growth}/min`
+  if (all.some(({ kind }) => kind !== 'used-up' && kind !== 'concurrency')) return 'stopped'
   const emptyMs = Math.max(...all.map((stop) => stop.emptyMs ?? 0), 0)
   if (emptyMs > 0 && !hasGrown) return `in about ${span(emptyMs)}`
   return growth < 0 && isCounted ? `in about ${span((waiting / -growth) * 60_000)}` : '-'

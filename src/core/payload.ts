@@ -1,4 +1,5 @@
 /** Checks what may be stored as a job's input or result: JSON that PostgreSQL can keep, within bounds. */
+import { types } from 'node:util'
 import { UsageError } from './errors.ts'
 
 /** Longest JSON text of one input or result, in bytes. */
@@ -46,7 +47,9 @@ export function encodePayload(
 ): string {
   if (value === undefined) return 'null'
   const { bytesMax, depthMax } = bounds
-  check(value, { what, onLoss, depthMax }, '', 0, [])
+  const losses = onLoss && { first: '', n: 0 }
+  check(value, { what, losses, depthMax }, '', 0, [])
+  if (losses && losses.n > 0) onLoss(losses.n === 1 ? losses.first : `${losses.first}; ${losses.n - 1} more like it`)
   const text = JSON.stringify(value)
   const bytes = Buffer.byteLength(text)
   if (bytes > bytesMax) {
@@ -60,7 +63,8 @@ export function encodePayload(
 
 interface Rules {
   what: string
-  onLoss: ((text: string) => void) | undefined
+  /** What JSON writes in part; undefined: it is refused. */
+  losses: { first: string; n: number } | undefined
   depthMax: number
 }
 
@@ -71,10 +75,10 @@ function refuse(rules: Rules, path: string, why: string): never {
   throw new UsageError('SLUICE_BAD_PAYLOAD', textOf(rules, path, why))
 }
 
-/** Refuses what JSON writes in part, or passes the text on. */
+/** Refuses what JSON writes in part, or counts it. */
 function refuseLoss(rules: Rules, path: string, why: string): void {
-  if (rules.onLoss === undefined) refuse(rules, path, why)
-  rules.onLoss(textOf(rules, path, why))
+  if (rules.losses === undefined) refuse(rules, path, why)
+  if (rules.losses.n++ === 0) rules.losses.first = textOf(rules, path, why)
 }
 
 function check(value: unknown, rules: Rules, path: string, depth: number, above: object[]): void {
@@ -117,8 +121,10 @@ function check(value: unknown, rules: Rules, path: string, depth: number, above:
 }
 
 function checkFields(value: object, rules: Rules, path: string, depth: number, above: object[]): void {
-  // JSON writes the fields of an instance, so of a result only an instance without fields (a Map, an Error) is a loss.
-  if (!isPlain(value) && (rules.onLoss === undefined || Object.keys(value).length === 0)) {
+  // JSON writes the fields of an instance, so in a result only an Error (its message is no such field), and an instance without
+  // fields (a Map), are a loss.
+  const isLost = rules.losses === undefined || types.isNativeError(value) || Object.keys(value).length === 0
+  if (!isPlain(value) && isLost) {
     refuseLoss(
       rules,
       path,

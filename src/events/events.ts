@@ -28,8 +28,9 @@ export interface EventsContext {
   routeOf: (task: string) => string | undefined
 }
 
-/** For how long it catches up before its worker begins, and in each round, which waits for that. */
+/** For how long new handlers catch up before their worker begins, in ms; what is left then follows in its rounds. */
 const beginMs = 5_000
+/** For how long they catch up in a round, which ends only then, in ms. */
 const renewMs = 500
 
 /** Emits events, subscribes handlers, and shows both. */

@@ -287,10 +287,18 @@ function stopsOfGroups(groups: readonly Group[], stops: ReadonlyMap<string, Stop
       const way = bucket.replace(/^([^:/]+)\/[^:]*/, '$1')
       if (stop === undefined) continue
       const timed = stop.emptyMs === undefined ? {} : { emptyMs: stop.emptyMs * scale }
-      found.set(`${stop.kind} ${way}`, { ...stop, ...timed, way, jobs: n * scale })
+      const kind = `${stop.kind} ${way}`
+      const one = { ...stop, ...timed, way, jobs: n * scale }
+      found.set(kind, emptyLast(one, found.get(kind) ?? one))
     }
     return [...found.values()]
   })
+}
+
+/** Returns a stop, with when the last of two buckets is empty, which empty side by side; if one is not known, the last is not. */
+function emptyLast<T extends Stop>({ emptyMs: ms, ...stop }: T, { emptyMs: otherMs }: Stop): T {
+  const emptyMs = ms === undefined || otherMs === undefined ? undefined : Math.max(ms, otherMs)
+  return (emptyMs === undefined ? stop : { ...stop, emptyMs }) as T
 }
 
 interface Found extends Stop {
@@ -303,12 +311,11 @@ function sumStops(found: readonly Found[]): { limit: string; stop: Stop }[] {
     const limit = limitOf(way)
     const key = `${limit} ${stop.kind} ${stop.kind === 'paused' || stop.kind === 'held' ? stop.text : ''}`
     const known = byKind.get(key) ?? { limit, stop: { ...stop, jobs: 0 }, keys: new Set() }
+    known.stop = emptyLast(known.stop, stop)
     known.stop.jobs += stop.jobs
     known.keys.add(way)
     const untilMs = Math.max(known.stop.until?.getTime() ?? 0, stop.until?.getTime() ?? 0)
     if (untilMs > 0) known.stop.until = new Date(untilMs)
-    // Its keys empty side by side.
-    if (stop.emptyMs !== undefined) known.stop.emptyMs = Math.max(known.stop.emptyMs ?? 0, stop.emptyMs)
     byKind.set(key, known)
   }
   return [...byKind.values()].map(({ limit, stop, keys }) => {

@@ -1,5 +1,5 @@
 -- Returns why a job is scheduled: `retry`, `delay`, `throttled` by the vendor, `snoozed` by its handler, `held` by a
--- rule; null: it is not scheduled.
+-- rule, or because older code does not know its task or allow its cost; null: it is not scheduled.
 -- p_job: an unfinished job.
 create or replace function engine.read_scheduled_reason(p_job sluice.job) returns text language plpgsql stable as $$
 begin

@@ -2,7 +2,7 @@
  * The proof that the sources call for, over a real RabbitMQ: the same rate with 1 worker and with 8, nothing exceeded at the vendor,
  * few deliveries for each task, and never more in the broker than there are free slots.
  */
-import { beforeAll, describe, expect, it } from 'vitest'
+import { beforeAll, describe, expect, it, vi } from 'vitest'
 import { openBroker } from '../../src/amqp/broker.ts'
 import { silent } from '../../src/core/log.ts'
 import { Sluice } from '../../src/sluice.ts'
@@ -108,7 +108,7 @@ describe('a fleet behind one limit', () => {
       most = Math.max(most, depth, waiting)
       return isOver
     }
-    const sampling = later(until(sample, 'all is over', 300_000))
+    const sampling = later(vi.waitUntil(sample, { timeout: 900_000, interval: 20 }))
     while (sent < all) {
       const spike = Array.from({ length: all / 6 }, (_, n) => ({ key: `k${n % 24}` }))
       sent += await sender.sendMany(note, spike, { queue: (input) => `q${(input as { key: string }).key.slice(1)}` })

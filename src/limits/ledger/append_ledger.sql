@@ -9,7 +9,8 @@
 -- p_when: time of the grant that turned out to use more, or fewer, units; null: the units are granted now.
 -- p_least: debt of each rule below which a refund does not go; null: 0.
 -- p_cause: why a held bucket is held, as in engine.hold_buckets; `others`: the units are what others have used
--- (engine.charge_others); `again`: they are charged once more (engine.charge_again), which quotas do not count.
+-- (engine.charge_others); `again`: they are charged once more (engine.charge_again), which quotas do not count;
+-- `denied`: a job of a share was denied (engine.record_denied_shares).
 -- p_instants: when each unit may be used (engine.grant_ahead); null: at the row's time.
 -- p_ords: the bucket of each of p_instants, by its place; null: all of them are instants of every bucket.
 create or replace function engine.append_ledger(
