@@ -62,7 +62,7 @@ export function aheadOn(engine: Engine, limits: Parameters<typeof quietTask>[1])
   /** The limit is granted ahead, and one job of the task `o` waits for another. */
   async function besideAnother(): Promise<void> {
     await at.sluice.sendMany(quietTask('a', limits), copies(300))
-    await at.sluice.sendMany(quietTask('o', [limit('other', { rate: '50/s' })]), copies(1))
+    await at.sluice.sendMany(quietTask('o', [limit('other', { rate: '50/10s' })]), copies(1))
     await saturate(['a'])
     await pass(100)
     await ahead(at.worker, ['a'], 50)
