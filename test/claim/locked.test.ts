@@ -61,6 +61,21 @@ it('a worker comes back for a due job that another client has locked four times 
   expect(await claim(at.db, at.worker, ['quiet'], 1)).toMatchObject({ jobs: [], again: false, wakeUs: 250_000 })
 })
 
+it('claims of one job pass over tenants whose jobs are locked', async (context) => {
+  const each = quietTask('each', [perTenant('each', '1000/s')])
+  const ids: string[] = []
+  for (const tenant of ['a', 'b', 'c', 'd']) ids.push(await at.sluice.send(each, { tenant }))
+  const free = []
+  for (const id of ids.slice(0, 2)) free.push(await lockJob(context, at.sluice.url, id))
+  const claimed: (string | undefined)[] = []
+  const look = async () => claimed.push(...(await claim(at.db, at.worker, ['each'], 1)).jobs.map(({ id }) => id))
+  for (let looks = 0; looks < 6; looks++) await look()
+  expect(claimed).toEqual(ids.slice(2))
+  for (const one of free) await one()
+  for (let looks = 0; looks < 2; looks++) await look()
+  expect(claimed.toSorted()).toEqual(ids.toSorted())
+})
+
 it('a claim that meets a locked job is followed at once by another for the lanes that it did not read', async (context) => {
   const each = quietTask('each', [perTenant('each', '1000/s')])
   await at.sluice.sendMany(

@@ -1,7 +1,8 @@
 -- Adds to the moves of lanes what a claim could not mark: lanes from which it wanted jobs and that had none, because
 -- those were cancelled or moved to another lane; and jobs that another transaction has locked (`engine.try_lock_job`
 -- sets sluice.met_locked). A lane with such jobs that gave others counts as one that has more. A lane that gave none
--- leaves its list, so that it keeps no turn from others, and is announced to the next claim.
+-- leaves its list, and is announced to the next claim: it has had its turn, because a claim of one job would otherwise
+-- meet the same lane again and again.
 -- p_moves: the moves of lanes that gave jobs.
 -- p_lane: the lanes of the claim.
 -- p_take: how many jobs it wanted from each lane.
@@ -22,6 +23,6 @@ begin
   from unnest(p_lane) l join unnest(p_moves) m on m.lane = l.id where m.taken = 0;
   return array(
     select (m.lane, case when m.taken = 0 then 0 else m.seen + 1 end, m.taken, m.last, m.more and m.taken > 0,
-            m.rank, m.turn_units)::engine.move
+            m.rank, case when m.taken = 0 then 1 else m.turn_units end)::engine.move
     from unnest(p_moves) m);
 end $$;
