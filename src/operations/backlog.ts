@@ -131,9 +131,10 @@ const busiestMax = 10
 
 /** Reads what waits, and what stops it. */
 export async function readBacklog(sql: Sql): Promise<Backlog> {
-  const groups = await sql.run<Group>('operations/sample_waiting_jobs', [countedMax + 1])
-  const isExact = sum(groups.map(({ n }) => n)) <= countedMax
+  const first = await sql.run<Group>('operations/sample_waiting_jobs', [countedMax + 1, 100])
+  const isExact = sum(first.map(({ n }) => n)) <= countedMax
   const classes = isExact ? [] : await sql.run<ClassRow>('operations/read_waiting_classes', [classesMax])
+  const groups = isExact ? first : await sampled(sql, first, sum(classes.map(({ n }) => n)))
   const rates = await sql.run<Rate>('operations/read_rates')
   const all = merged(groups, classes, isExact)
   const obstacles = await obstaclesOf(sql, all)
@@ -163,6 +164,13 @@ export async function readBacklog(sql: Sql): Promise<Backlog> {
     }
   })
   return { jobs, limits: limitsOf(groups, stops, rates, scale), isExact }
+}
+
+/** Returns about ten thousand of `total` jobs, whose proportions are those of all, by groups. `first`: those that come first. */
+async function sampled(sql: Sql, first: Group[], total: number): Promise<Group[]> {
+  const percent = Math.min(100, (100 * countedMax) / total)
+  const groups = await sql.run<Group>('operations/sample_waiting_jobs', [2 * countedMax, percent])
+  return groups.length > 0 ? groups : first
 }
 
 type Counts = Pick<Rate, 'n' | 'lately'>

@@ -295,18 +295,21 @@ describe('the backlog', () => {
     await db.query(`delete from sluice.job where task = 'burst'`)
   })
 
-  it('estimates where more jobs wait than it counts', async () => {
+  it('estimates where more jobs wait than it counts, from jobs of all times', async () => {
     await t.sluice.db.query(
-      `insert into sluice.job (id, lane, priority, created_at, task, queue)
-       select gen_random_uuid(), 1, 0, sluice.now(), 'many', 'default' from generate_series(1, 12000)`,
+      `insert into sluice.job (id, lane, priority, created_at, task, queue, buckets)
+       select gen_random_uuid(), 1, 0, sluice.now(), 'many', 'default',
+         array['crm:' || case when i > 10100 then 'late' else 'early' end] from generate_series(1, 12000) i`,
     )
     await t.sluice.db.query(`insert into sluice.class (id, queue, task) values (77, 'default', 'many');`)
     await t.sluice.db.query(
       `insert into sluice.class_state (class, n, snap, waiting)
        values (77, 1, pg_current_snapshot(), 12000)`,
     )
-    const { jobs, isExact } = await read()
+    const { jobs, limits, isExact } = await read()
     expect(isExact).toBe(false)
     expect(jobs[0]).toMatchObject({ task: 'many', waiting: 12_000 })
+    expect(limits[0]).toMatchObject({ limit: 'crm', waiting: 12_000, keys: 2 })
+    expect(limits[0]?.busiestKeys.map(({ key }) => key)).toEqual(['early', 'late'])
   })
 })
