@@ -192,6 +192,7 @@ export async function runUntilStopped(
   const options = { ...workOptions(settings, flags), schedules }
   const sluice = await openSluice(settings)
   const ended = new AbortController()
+  let reportExit = (_: number) => {}
   try {
     useSluice(sluice)
     const worker = await start(sluice, [...tasks, ...handlers], options, stop, mode)
@@ -199,6 +200,13 @@ export async function runUntilStopped(
     announce(mode, { tasks, handlers, schedules }, options, settings)
     if (flags.live) void showLive(sluice, settings.schema, { out, screen }, ended.signal)
     else if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
+    reportExit = (code) => {
+      if (worker.running > 0)
+        out.log.error(
+          `the process exits with code ${code} during ${many(worker.running, 'attempt')}: unless somebody ended it, a handler, or code that it uses, called process.exit()`,
+        )
+    }
+    process.once('exit', reportExit)
     const gone = await Promise.race([stop.first, sluice.ended])
     if (gone !== undefined) throw gone
     out.log.info(
@@ -212,6 +220,7 @@ export async function runUntilStopped(
   } finally {
     ended.abort()
     await sluice.close()
+    process.off('exit', reportExit)
   }
   out.log.info('stopped')
 }

@@ -323,19 +323,6 @@ export class Membership {
     }
   }
 
-  /** Runs `round` at every beat until stopped; errors go to `onError`, and the next round runs in any case. */
-  async repeatEveryBeat(
-    round: () => Promise<void>,
-    signal: AbortSignal,
-    onError: (error: unknown) => void,
-  ): Promise<void> {
-    while (!signal.aborted) {
-      await this.#store.clock.sleep(beatMs, signal, false)
-      if (signal.aborted) return
-      await round().catch(onError)
-    }
-  }
-
   async #enter(): Promise<Claimer> {
     const { queues, tasks, homes, once, onFailed, currently, slots, version, labels, hasStints } = this.#member
     await this.#epoch.check()

@@ -17,6 +17,7 @@ interface Kind {
   count: number
   sinceMs: number
   last: Line
+  lastMs: number
 }
 
 /** Folds lines. The counts of the written lines add up to the number of lines. */
@@ -44,12 +45,20 @@ export class Folding {
     if (kind !== undefined) {
       if (kind.count++ === 0) kind.sinceMs = nowMs
       kind.last = line
+      kind.lastMs = nowMs
       if (nowMs >= kind.untilMs) this.#release(kind, nowMs)
       return
     }
     this.#write(line)
     const windowMs = firstMs
-    this.#kinds.set(line.kind, { untilMs: nowMs + windowMs, windowMs, count: 0, sinceMs: nowMs, last: line })
+    this.#kinds.set(line.kind, {
+      untilMs: nowMs + windowMs,
+      windowMs,
+      count: 0,
+      sinceMs: nowMs,
+      last: line,
+      lastMs: nowMs,
+    })
     for (const [name, oldest] of this.#kinds) {
       if (this.#kinds.size <= kindsMax) break
       if (oldest.count > 0) this.#release(oldest, nowMs)
@@ -99,12 +108,19 @@ export class Folding {
     kind.count = 0
     kind.windowMs = Math.min(this.#longestMs, kind.windowMs * 2)
     kind.untilMs = nowMs + kind.windowMs
-    if (count === 1) return this.#write(last)
-    const forMs = Math.max(1, Math.round(nowMs - kind.sinceMs))
+    const forMs = Math.max(1, Math.round(kind.lastMs - kind.sinceMs))
+    // Otherwise a line that is written after the last failure would look as if things still failed.
+    const agoMs = nowMs - kind.lastMs
+    const about = [
+      ...(count > 1 ? [`the last of ${count} in ${span(forMs)}`] : []),
+      ...(agoMs <= firstMs ? [] : [`${span(agoMs)} ago`]),
+    ].join(', ')
+    const message = about === '' ? last.message : `${last.message} (${about})`
+    if (count === 1) return this.#write({ ...last, message })
     const details = Object.entries(last.details ?? {}).filter(([name]) => last.common.includes(name))
     this.#write({
       ...last,
-      message: `${last.message} (the last of ${count} in ${span(forMs)})`,
+      message,
       details: { ...Object.fromEntries(details), count, forMs },
     })
   }

@@ -2,12 +2,13 @@
  * The work of each beat: the worker sends its heartbeat, checks the jobs in hand, and takes its turn at the fleet's
  * common work.
  */
+import type { Clock } from '../core/clock.ts'
 import { AttemptError, StoreError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { Claims } from '../claim/claim.ts'
 import type { Finisher } from '../claim/finish/finish.ts'
 import type { InHand } from '../claim/inhand.ts'
-import type { Membership } from '../fleet/membership.ts'
+import { beatMs, type Membership } from '../fleet/membership.ts'
 import { isDataError, parkBuckets } from '../claim/parking/parked.ts'
 import type { Estates } from '../fleet/estates.ts'
 import type { Alarms } from '../fleet/alarms.ts'
@@ -60,6 +61,29 @@ export function createRound(rounds: Rounds): () => Promise<void> {
       if (isDataError(error)) await parkBuckets(rounds.store, undefined)
       throw error
     }
+  }
+}
+
+/** A beat that comes so much too late is reported. */
+const lateMs = 5_000
+
+/**
+ * Calls `round` at each beat, until `signal` is aborted.
+ * @param late called when a beat came much too late, with how late in ms: this process did nothing else meanwhile
+ */
+export async function repeatEveryBeat(
+  clock: Clock,
+  round: () => Promise<void>,
+  signal: AbortSignal,
+  { failed, late }: { failed(error: unknown): void; late(ms: number): void },
+): Promise<void> {
+  while (!signal.aborted) {
+    const dueMs = clock.monotonicMs() + beatMs
+    await clock.sleep(beatMs, signal, false)
+    if (signal.aborted) return
+    const byMs = clock.monotonicMs() - dueMs
+    if (byMs > lateMs) late(byMs)
+    await round().catch(failed)
   }
 }
 

@@ -2,6 +2,7 @@
 import { hostname } from 'node:os'
 import { StoreClock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
 import { statementIn } from '../db/store.ts'
 import { Claims } from '../claim/claim.ts'
 import { Dispatcher, type Offered } from '../claim/dispatcher.ts'
@@ -26,11 +27,13 @@ import { claimAllOnce } from './once.ts'
 import type { WorkerOptions } from './options.ts'
 import { Ending } from './ending.ts'
 import { TaskSet } from './task-set.ts'
-import { createRound, takeSteps } from './round.ts'
+import { createRound, repeatEveryBeat, takeSteps } from './round.ts'
 import { warmClaims } from './warm.ts'
 
 /** How long `once`, and a worker that is to stop, wait for a store that is away; a worker waits for ever. */
 const onceAwayMs = 60_000
+/** How many tasks a line of the log names. */
+const namedMax = 5
 const stopAwayMs = 10_000
 
 /** One worker in this process. */
@@ -367,8 +370,13 @@ export class Worker {
           async () => this.#here?.notes.write(store),
         ]),
     })
-    this.#rounds = this.#member.repeatEveryBeat(round, this.#end.signal, (error) =>
-      log.debug('a round of maintenance failed', { err: error }),
-    )
+    this.#rounds = repeatEveryBeat(clock, round, this.#end.signal, {
+      failed: (error) => log.debug('a round of maintenance failed', { err: error }),
+      late: (ms) => {
+        const tasks = [...new Set(this.#hand.jobs().map(({ task }) => task))].slice(0, namedMax)
+        const text = `this process did nothing for ${span(ms)}: a handler computed without a pause (give it a thread), or the machine stood still`
+        log.warn(text, { tasks })
+      },
+    })
   }
 }

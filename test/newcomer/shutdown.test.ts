@@ -55,6 +55,17 @@ export const deaf = task('deaf', {
   )
 })
 
+it('names process.exit() as what ended a worker during an attempt', async ({ onTestFinished }) => {
+  const project = createProject({ DATABASE_URL: (await freshDatabase()).url, SLUICE_TASKS: 'tasks.mjs' })
+  onTestFinished(() => project.close())
+  const exits = `task('exits', { run: () => process.exit(7) })`
+  project.write('tasks.mjs', `import { task } from 'sluice'\nexport const exits = ${exits}`)
+  expect(await project.run(['send', 'exits', '{}'])).toMatchObject({ code: 0 })
+  const { code, err } = await project.start(['work']).ended
+  expect(err).toContain('the process exits with code 7 during 1 attempt')
+  expect(code).toBe(7)
+})
+
 it('leaves nothing that keeps a program alive after close', async () => {
   const project = createNewcomer([])
   project.write(

@@ -66,6 +66,22 @@ it('forgets kinds of lines, so that no number of them fills the memory', () => {
   expect(clock.waiting).toBe(0)
 })
 
+it('says how long ago the last of folded lines was', () => {
+  const { clock, lines, report } = stage()
+  for (const afterMs of [0, 1_500, 100, 200, 10_000, 500]) {
+    clock.advance(afterMs)
+    report.log.warn('it failed')
+  }
+  clock.advance(60_000)
+  expect(lines.map(({ message }) => message)).toEqual([
+    'it failed',
+    'it failed',
+    'it failed (the last of 2 in 200 ms, 2.2 s ago)',
+    'it failed',
+    'it failed (7.7 s ago)',
+  ])
+})
+
 it('writes what is counted before the line that says that it is over', () => {
   const { lines, report } = stage()
   for (let i = 0; i < 3; i++)

@@ -2,10 +2,10 @@
 import { expect, it } from 'vitest'
 import { z } from 'zod'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
-import { systemClock } from '../../src/core/clock.ts'
+import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import { task } from '../../src/tasks/task.ts'
-import { createRound } from '../../src/worker/round.ts'
+import { createRound, repeatEveryBeat } from '../../src/worker/round.ts'
 import { TaskSet } from '../../src/worker/task-set.ts'
 
 const idleHand = { size: 1, jobs: () => [], drop() {}, endTimedOut() {}, lostClaimers: (): string[] => [] }
@@ -55,6 +55,20 @@ it('keeps the workers whose jobs it inherited from being given up, whatever else
   } as never)
   await expect(round()).rejects.toThrow('away')
   expect(beats).toEqual(['7'])
+})
+
+it('reports that a beat came much too late: a handler computed, or the machine stood still', async () => {
+  const end = new AbortController()
+  let nowMs = 0
+  const blockedMs = [0, 1_000, 30_000, 0]
+  const clock = { monotonicMs: () => nowMs, sleep: async (ms: number) => void (nowMs += ms + (blockedMs.shift() ?? 0)) }
+  const late: number[] = []
+  const round = async () => blockedMs.length === 0 && end.abort()
+  await repeatEveryBeat(clock as unknown as Clock, round as never, end.signal, {
+    failed() {},
+    late: (ms) => late.push(ms),
+  })
+  expect(late).toEqual([30_000])
 })
 
 it('leaves alone what it has inherited of a task that only the dispatcher before had', () => {
