@@ -1,12 +1,13 @@
 /** The proof from the ledger: honest histories are proved, and faults in a ledger are found. */
 import { randomUUID } from 'node:crypto'
 import fc from 'fast-check'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { z } from 'zod'
-import { sqlOn } from '../../src/db/store.ts'
+import { sqlOn, statementIn } from '../../src/db/store.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { verify } from '../../src/operations/verify.ts'
+import { Sluice } from '../../src/index.ts'
 import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { type TestSluice, testSluice } from '../../src/testing/kit.ts'
@@ -245,4 +246,20 @@ describe('the jobs of a limit', () => {
     await t.sluice.db.query(`update sluice.ledger set units = units - 1, debt[2] = 3 where n = 1`)
     expect((await t.sluice.verify()).exceeded).toMatchObject([{ guarantee: 'places', units: 3, most: 2 }])
   })
+})
+
+it('reads no other rows than those of its buckets, page by page', async () => {
+  const { url } = await freshDatabase()
+  const sluice = await Sluice.open({ store: url })
+  onTestFinished(() => sluice.close())
+  await sluice.db.query(`insert into sluice.ledger (bucket, n, at, debt, version, units)
+    select b, i, 1000000 * i + b, '{0}', 1, 1 from generate_series(1, 60) i, generate_series(1, 50) b order by i`)
+  await sluice.db.query('analyze sluice.ledger')
+  const buckets = Array.from({ length: 50 }, (_, i) => i + 1)
+  const [row] = await sluice.db.query<{ 'QUERY PLAN': unknown }>(
+    `explain (analyze, format json) ${statementIn('sluice', 'operations/read_ledger')}`,
+    [buckets, buckets.map(() => 0), buckets.map(() => 0), 10 ** 12, 100],
+  )
+  const removed = [...JSON.stringify(row).matchAll(/"Rows Removed by Filter":(\d+)/g)].map(([, n]) => Number(n))
+  expect(removed.filter((n) => n > 0)).toEqual([])
 })
