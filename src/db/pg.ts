@@ -49,13 +49,15 @@ const settleSql = `select pid, case when pid = $1 then set_config('default_trans
     else current_setting('default_transaction_isolation') end as level,
   case when pid = $1 then (select extract(epoch from a.backend_start)::text from pg_stat_get_activity($1) a) end as since,
   case when pid = $1 then set_config('tcp_user_timeout', '10000', false) end,
+  case when pid = $1 then set_config('jit', 'off', false) end,
   case when pid = $1 then set_config('idle_in_transaction_session_timeout', '60000', false) end,
   case when pid = $1 and current_setting('application_name') = '' then set_config('application_name', 'sluice', false) end
   from pg_backend_pid() pid`
 
 /**
  * Prepares a new connection: transactions at read committed, whatever the role's or the database's default is (at other
- * levels a claim would decide by a snapshot from before it waited), timeouts for what a stopped process leaves open, and a name.
+ * levels a claim would decide by a snapshot from before it waited), no compilation of statements (it took longer than all else of
+ * `verify`), timeouts for what a stopped process leaves open, and a name.
  * Uses statements, because poolers reject start-up options; does nothing through a pooler, where it would affect others.
  * @throws UsageError SLUICE_BAD_ISOLATION when a pooler's connections begin transactions at another level.
  */

@@ -211,3 +211,9 @@ it('a request that found all connections in use says so, and does not blame the 
     message: expect.stringContaining('all connections of this process') as string,
   })
 })
+
+it('has no statement compiled, on its own connections alone', async () => {
+  await admin.query(`alter database ${new URL(url).pathname.slice(1)} set jit = on`)
+  expect(await opened(url).query('show jit')).toEqual([{ jit: 'off' }])
+  expect(await opened(throughPooler).query('show jit')).toEqual([{ jit: 'on' }])
+})
