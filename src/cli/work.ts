@@ -192,7 +192,7 @@ export async function runUntilStopped(
   const options = { ...workOptions(settings, flags), schedules }
   const sluice = await openSluice(settings)
   const ended = new AbortController()
-  let reportExit = (_: number) => {}
+  let reportExit: (code: number) => void = () => {}
   try {
     useSluice(sluice)
     const worker = await start(sluice, [...tasks, ...handlers], options, stop, mode)

@@ -1,6 +1,6 @@
 -- Counts waiting jobs by task, queue and buckets.
 -- $1: how many jobs at most
--- $2: the part of the table to read, in percent: pages from everywhere, because jobs that were sent together lie together
+-- $2: how much of the table to read, in percent: pages from everywhere, because jobs sent together lie together
 select s.task, s.queue, s.buckets, count(*)::integer as n, bool_or(s.costs is not null) as has_costs,
        engine.unix_ms(min(s.at)) as oldest_ms
 from (select j.task, j.queue, j.buckets, j.costs, coalesce(j.since, j.created_at) as at
