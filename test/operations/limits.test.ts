@@ -163,7 +163,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     await refused(limits.set(name, {}, why), 'SLUICE_BAD_LIMIT', /give at least one of rate/)
     await refused(limits.set(name, { rate: '0/min' }, why), 'SLUICE_BAD_RATE', /is not a rate/)
     await refused(limits.set(name, { rate: null }, why), 'SLUICE_BAD_LIMIT', /limits nothing/)
-    await refused(limits.set(name, { transit: '1 minute' as never }, why), 'SLUICE_BAD_DURATION', /span of time/)
+    await refused(limits.set(name, { transit: '1 fortnight' as never }, why), 'SLUICE_BAD_DURATION', /span of time/)
     await refused(limits.set(name, { by: 'account' } as never, why), 'SLUICE_BAD_LIMIT', /has no "by"/)
     const misplaced = { rate: '1/s', reason: 'why' } as never
     await refused(limits.set(name, misplaced, { reason: 'why' }), 'SLUICE_BAD_LIMIT', /here it is the last argument/)
