@@ -1,8 +1,8 @@
 -- Moves those of these jobs that wait or are scheduled to another lane: that of another priority, or of another key of
 -- a limit. Each keeps its place in time. A new key changes the job's buckets, and its fair key if that has the same
--- value. It is recorded as if a rule had given it, so that the task's code keeps it. Arrivals announce the jobs
--- to the lanes that they join. It skips locked rows, but waits for the row if it is the only one:
--- `engine.cancel_waiting_jobs` explains why.
+-- value. It is recorded as if a rule had given it, so that the task's code keeps it. The lanes that the jobs leave find
+-- fewer jobs than they count, as after a cancel; arrivals announce the jobs to the lanes that they join. It skips
+-- locked rows, but waits for the row if it is the only one: `engine.cancel_waiting_jobs` explains why.
 -- p_states: waiting, scheduled
 -- p_priority: the new priority; null: it stays
 -- p_name, p_from, p_to: the limit, the old and the new key; null: the keys stay
@@ -16,7 +16,6 @@ declare
   v_now timestamptz := sluice.now();
   v_ids uuid[];
   v_moved uuid[];
-  v_jobs sluice.job[];
 begin
   if cardinality(p_ids) = 1 then perform 1 from sluice.job where id = p_ids[1] for update; end if;
   v_ids := array(
@@ -24,7 +23,6 @@ begin
     where id = any (p_ids) and claim is null and (p_name is null or p_name || ':' || p_from = any (buckets))
       and engine.state_of_job(job) = any (p_states)
     for update skip locked);
-  v_jobs := array(select j from sluice.job j where j.id = any (v_ids));
   with place as (
     select j.id, coalesce(p_priority, j.priority) as priority, case when p_name is null then j.buckets else array(
              -- A limit with a share has two buckets with this key.
@@ -46,7 +44,6 @@ begin
     from place p where j.id = p.id returning j.id
   )
   select array_agg(id) into v_moved from moved;
-  perform engine.announce_departures(array(select j from unnest(v_jobs) j where j.id = any (v_moved)));
   perform engine.announce_jobs(v_moved);
   return query select unnest(v_ids);
 end $$;

@@ -18,7 +18,4 @@ begin
       coalesce((e.job).on_failed, case when (e.job).raw and e.state = 'failed' then t.on_failed end)
     from unnest($1) e left join sluice.task t on t.name = (e.job).task $q$, p_table)
   using p_endings, sluice.now();
-  -- A job that a rule discarded at its send never waited, and has no lane.
-  perform engine.announce_departures(array(
-    select e.job from unnest(p_endings) e where (e.job).claim is null and (e.job).lane is not null));
 end $$;

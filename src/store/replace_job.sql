@@ -12,16 +12,14 @@ declare
   v_task text := coalesce((select t.currently from sluice.task t where t.name = p_task), p_task);
   v_holder uuid := (select k from engine.take_idempotency_keys(p_task, array[p_key], array[p_id], p_seconds) k);
   v_sent uuid[];
-  v_job sluice.job;
 begin
   -- `sent` has the last 20 ids that replaced. A fresh key has none yet, so that it is not taken for a repetition.
   update sluice.idempotency set expires_at = sluice.now() + make_interval(secs => p_seconds)
   where task = v_task and key = p_key returning sent into v_sent;
   if p_id = any (v_sent) then return v_holder; end if;
   -- A snooze does not count as an attempt, and leaves a record.
-  delete from sluice.job where id = v_holder and claim is null and attempt = 0 and attempts is null
-  returning * into v_job;
-  if found then perform engine.announce_departures(array[v_job]); else v_holder := p_id; end if;
+  delete from sluice.job where id = v_holder and claim is null and attempt = 0 and attempts is null;
+  if not found then v_holder := p_id; end if;
   update sluice.idempotency set job = v_holder, sent = (p_id || coalesce(v_sent, '{}'))[:20]
   where task = v_task and key = p_key;
   return v_holder;

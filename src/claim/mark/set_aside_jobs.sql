@@ -3,12 +3,8 @@
 -- (`engine.expire_overdue_jobs`). It leaves out rows that other transactions have locked.
 -- p_at: what the store's clock shows
 create or replace function engine.set_aside_jobs(p_ids uuid[], p_at timestamptz) returns void language plpgsql as $$
-declare
-  v_jobs sluice.job[] := array(
-    select j from sluice.job j where id = any (p_ids) and claim is null and due_at is null for update skip locked);
 begin
-  perform engine.announce_departures(v_jobs);
   update sluice.job set due_at = 'infinity',
-    delay_reason = case when expires_at <= p_at then 'expired' else 'too-dear' end
-  where id = any (array(select j.id from unnest(v_jobs) j));
+    delay_reason = case when expires_at <= p_at then 'expired' else 'too-dear' end where id = any (array(
+    select id from sluice.job where id = any (p_ids) and claim is null and due_at is null for update skip locked));
 end $$;
