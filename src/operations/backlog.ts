@@ -136,7 +136,16 @@ export async function readBacklog(sql: Sql): Promise<Backlog> {
 async function sampled(sql: Sql, first: Group[], total: number): Promise<Group[]> {
   const percent = Math.min(100, (100 * countedMax) / total)
   const groups = await sql.run<Group>('operations/sample_waiting_jobs', [2 * countedMax, percent])
-  return groups.length > 0 ? groups : first
+  if (groups.length === 0) return first
+  const keyed = (group: Group) => JSON.stringify([group.task, group.queue, group.buckets])
+  const known = new Map(groups.map((group) => [keyed(group), group]))
+  // Small groups may be on no page that was read.
+  for (const one of first) {
+    const same = known.get(keyed(one))
+    if (same === undefined) groups.push({ ...one, n: 1 })
+    else same.oldest_ms = Math.min(same.oldest_ms, one.oldest_ms)
+  }
+  return groups
 }
 
 type Counts = Pick<Rate, 'n' | 'lately'>

@@ -52,11 +52,12 @@ it.concurrent('what a command suggests is on the store that its flags name, and 
   expect(why).toBe(`${flags.join(' ')} why ${sent.out.trim()}`)
   expect(ok(await project.runWarm(why.split(' '))).out).toContain('waiting')
   expect((await project.runWarm(['status', ...flags])).err).toMatch(/\/\w+ \(schema staging\)\nnext: /)
-  expect((await project.runWarm(['jobs', '--store', url])).err).toMatch(
-    /next: `sluice --store '?postgres\S+ jobs --state done`/,
+  // The URL has a password.
+  expect((await project.runWarm(['jobs', '--store', url])).err).toContain(
+    'next: `sluice --store <its URL> jobs --state done`',
   )
   const mistaken = await project.runWarm(['resume', '--queue', 'q', '--store', url])
-  expect(mistaken).toMatchObject({ code: 1, err: expect.stringMatching(/`sluice --store '?postgres/) })
+  expect(mistaken).toMatchObject({ code: 1, err: expect.stringContaining('`sluice --store <its URL> ') })
 })
 
 it.concurrent('an error of a role, or of a server that only reads, names what to do', async (context) => {
