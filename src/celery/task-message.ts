@@ -150,8 +150,12 @@ export async function readTask(
 
 /** True if it is a member of a chord, or a task that follows it is. */
 export function hasChord({ chord, chain, callbacks }: Pick<TaskMessage, 'chord' | 'chain' | 'callbacks'>): boolean {
-  const all = [...chain, ...callbacks].flatMap(tasksIn)
-  return chord !== undefined || all.some(({ options }) => (options['chord'] ?? null) !== null)
+  return chord !== undefined || [...chain, ...callbacks].flatMap(tasksIn).some(isInChord)
+}
+
+function isInChord({ options }: Signature): boolean {
+  const followers = [options['link'] ?? []].flat().map(readSignature)
+  return (options['chord'] ?? null) !== null || followers.flatMap(tasksIn).some(isInChord)
 }
 
 /** The fields by which it is reported that a task cannot be carried out. */
