@@ -1,5 +1,5 @@
--- Records why the jobs of a schedule could not be sent, unless another transaction has locked it, or another process has
--- fired it meanwhile. The next firing clears it.
+-- Records why the jobs of a schedule could not be sent, unless another transaction has locked it, or another process
+-- has fired it meanwhile. The next firing clears it.
 -- $1 name
 -- $2 the error
 update sluice.schedule set error = $2

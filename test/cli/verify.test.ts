@@ -33,8 +33,8 @@ it('verify proves limits by the name of their guarantee, shows an exceeded windo
   expect(proved).toMatchObject({ code: 0, err: expect.stringContaining('no window was exceeded: ') })
   expect(proved.out).toBe('proved    crm (version 1): safe rate 100/min: busiest 60.2 s: 2 of 100 allowed (2 keys)\n')
 
-  await sluice.db.query(`insert into sluice.ledger (bucket, n, at, debt, slots, version, units, hold, claim)
-    select l.bucket, l.n + g, l.at, debt, slots, version, 1, hold, gen_random_uuid()
+  await sluice.db.query(`insert into sluice.ledger (bucket, n, at, debt, parts, version, units, hold, claim)
+    select l.bucket, l.n + g, l.at, debt, parts, version, 1, hold, gen_random_uuid()
     from (select l.* from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.key = 'b' order by n desc limit 1) l,
          generate_series(1, 10) g`)
   const shown = await project.runWarm(['verify', '--limit', 'crm', '--since', '1h'])

@@ -191,7 +191,7 @@ describe('the check of a definition', () => {
     [{ rate: '5/s', burst: NaN }, 'SLUICE_BAD_LIMIT'],
     [{ rate: '5/s', burst: '3' }, 'SLUICE_BAD_LIMIT'],
     [{ rate: '5/s', transit: -1 }, 'SLUICE_BAD_DURATION'],
-    [{ rate: '5/s', transit: '1 minute' }, 'SLUICE_BAD_DURATION'],
+    [{ rate: '5/s', transit: '1 fortnight' }, 'SLUICE_BAD_DURATION'],
     [{ rate: '5/s', transit: 1e308 }, 'SLUICE_BAD_LIMIT'],
     [{ rate: '5/s', transit: '25h' }, 'SLUICE_BAD_LIMIT'],
     [{ rate: '999983/day', burst: 1_000_000 }, 'SLUICE_BAD_LIMIT'],
