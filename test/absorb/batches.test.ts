@@ -12,6 +12,7 @@ import { Sluice, task } from '../../src/index.ts'
 import { copies } from '../rows.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
+import { plain } from './stage.ts'
 
 /** An absorber of the tasks `note` and `other`, and what it records, sends and acknowledges; `isPaused`: no pause ends by itself. */
 async function absorbing({ onTestFinished }: Pick<TestContext, 'onTestFinished'>, isPaused = false) {
@@ -36,22 +37,12 @@ async function absorbing({ onTestFinished }: Pick<TestContext, 'onTestFinished'>
   const send = async (message: unknown) => void sent.push(message)
   const consume = async (_: unknown, take: typeof receive) => ((receive = take), { stop: none })
   const post = { lowerFirst: false, consume, send, reply: send, announce: none, listen: none, close: none }
-  const celery = {
-    queues: ['celery'],
-    redis: undefined,
-    queueOf: () => undefined,
-    slots: 1,
-    running: () => 0,
-    events: false,
-    tracksStarted: false,
-  }
   const absorber = new Absorber({
     store,
     post,
     sender: sluice,
     tasks: ['note', 'other'].map((name) => task(name, { run: () => {} })),
-    alarms: { evaluate() {} },
-    ...celery,
+    ...plain,
   })
   await absorber.start()
   onTestFinished(() => absorber.close())

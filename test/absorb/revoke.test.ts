@@ -8,6 +8,7 @@ import { StoreError } from '../../src/core/errors.ts'
 import type { Db } from '../../src/db/db.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { task } from '../../src/index.ts'
+import { plain } from './stage.ts'
 
 it('is recorded as soon as the store is back, and answered then', async ({ onTestFinished }) => {
   let isAway = true
@@ -40,14 +41,7 @@ it('is recorded as soon as the store is back, and answered then', async ({ onTes
     post,
     sender: {} as never,
     tasks: [task('note', { run: () => {} })],
-    alarms: { evaluate() {} },
-    queues: ['celery'],
-    redis: undefined,
-    queueOf: () => undefined,
-    slots: 1,
-    running: () => 0,
-    events: false,
-    tracksStarted: false,
+    ...plain,
   })
   await absorber.start()
   onTestFinished(() => absorber.close())

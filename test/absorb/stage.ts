@@ -49,6 +49,18 @@ export async function openStage(url?: string) {
   return { url: at, ...(await startProducer(at, url ?? 'rpc://')) }
 }
 
+/** What an absorber of the queue `celery` is made with where a test is about something else. */
+export const plain = {
+  queues: ['celery'],
+  redis: undefined,
+  queueOf: () => undefined,
+  slots: 1,
+  running: () => 0,
+  events: false,
+  tracksStarted: false,
+  alarms: { evaluate() {} },
+}
+
 /** A store, and a worker of these tasks, for one test. */
 export async function absorb(
   url: string,
