@@ -1,11 +1,9 @@
 -- Claims up to p_want jobs that all their limits allow now. One autocommitted statement reads what has arrived,
 -- decides, charges the limits and marks the jobs, or does nothing at all. It waits at most a second for a lock. If one
 -- lane is alone, `engine.claim_lone_lane` decides, otherwise `engine.decide_claim`.
--- A reply is one of these; the caller looks in this order:
--- - now_us is null: nothing was claimed, because the server has started since the store was last checked. It has the
--- store checked (`engine.check_epoch`), and repeats the claim.
--- - again is true and wake_us 0: the call repeats one that was carried out, and its jobs are those of that one; jobs is
--- ''. Every other reply with again has no wake_us.
+-- outcome: `unchecked`: nothing was claimed, because the server has started since the store was last checked; the
+-- caller has it checked (`engine.check_epoch`), and repeats the claim. `repeated`: this call repeats one that was
+-- carried out, and its jobs are those of that one. Otherwise `decided`. The caller then looks in this order:
 -- - announced: senders have announced jobs of classes that do not exist (class 0 of `engine.find_classes`). The caller
 -- makes these (`engine.create_announced_classes`), and claims again if it got no jobs.
 -- - stale is set: nothing was claimed; the caller has these buckets rebuilt, and claims again.
@@ -32,27 +30,27 @@ create or replace function engine.claim_jobs(
   p_since bigint default null, p_wide boolean default false, p_ahead integer default 0,
   out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text,
   out redis_epoch text, out probing boolean, out instants bigint[], out took_us bigint, out wake bigint[],
-  out stale bigint[], out announced boolean)
+  out stale bigint[], out announced boolean, out outcome text)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
   v_since constant bigint := coalesce(p_since, -1);
   v_is constant record := engine.assert_worker(p_claim, p_worker, p_tasks, v_since);
-  v_begun bigint;
-  v_found record;  -- the worker's classes
+  v_begun bigint; v_found record;  -- the worker's classes
   v_able bigint[];  -- active ones for which its labels have room
   v_read record;  -- those of them that this claim locks, and their arrivals
   v_plain boolean;  -- no job requires a label or a pool
   v_served engine.served; v_full boolean;
   v_next record;  -- the next claim
 begin
+  outcome := case when v_is.moved then 'unchecked' when v_is.known then 'repeated' else 'decided' end;
   if v_is.moved then return; end if;
   -- This comes before buckets are locked: a claim that has to wait here holds none of them.
   if v_is.stores > 0 then redis_epoch := engine.lock_redis_epoch(); end if;
   v_begun := case when v_is.stores > 0 then engine.limiter_now_us(p_cap)
              else engine.limiter_time(v_is.clock_lead_us, v_is.watched, p_cap) end;
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
-  if v_is.known then jobs := ''; again := true; wake_us := 0; return; end if;
+  if v_is.known then jobs := ''; again := true; return; end if;
   v_found := engine.find_classes(v_is.queues, p_tasks, v_is.labels, v_begun, v_since,
     case when v_is.gates then engine.store_time(v_begun) end);
   announced := 0 = any (v_found.active); again := announced;
