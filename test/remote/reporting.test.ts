@@ -18,7 +18,7 @@ it.each([
   ['results go over rpc', `track_started=True ${rpc}`, `${at}/0`, "result_backend = 'redis://…'"],
   ['results are in Redis, as wanted', `track_started=True ${redis}`, `${at}/0`, undefined],
   ['the backend is not one of Celery', `track_started=True ${own}`, 'rpc://', undefined],
-])('a task of which %s is named with what its worker lacks', (_what, attributes, backend, fault) => {
+])('a report of a task of which %s shows what is missing, if anything is', (_what, attributes, backend, fault) => {
   const { tasks, faults } = reportingIn([`add [${attributes}]`], backend)
   expect(faults.get('add')).toBe(fault)
   expect(tasks.has('add')).toBe(fault === undefined)
