@@ -9,11 +9,18 @@ import type { Message } from './heartbeat.ts'
 
 type Start = Extract<Message, { start: unknown }>['start']
 
-/** The heartbeat of one worker. */
+/** How often it is checked whether the rounds still beat, in parts of a beat. */
+const checksPerBeat = 2
+/** After so many checks without a beat of the rounds the thread sends one: rounds come a little later than every beat. */
+const quietChecks = 3
+
+/** The heartbeat of one worker. It connects only when the rounds have stopped. */
 class Pulse {
   readonly #start: Start
   readonly #lost: (worker: string) => void
   #seen: number
+  /** How many checks have found no beat since the last one. */
+  #quiet = 0
   #worker: string | undefined
   #client: pg.Client | undefined
   #isOver = false
@@ -23,7 +30,7 @@ class Pulse {
     this.#start = start
     this.#lost = lost
     this.#seen = Atomics.load(start.beats, 0)
-    this.#timer = setTimeout(() => this.#scheduleBeat(), start.beatMs)
+    this.#timer = setTimeout(() => this.#scheduleCheck(), start.beatMs / checksPerBeat)
   }
 
   beatFor(worker: string | undefined): void {
@@ -36,31 +43,31 @@ class Pulse {
     this.#close()
   }
 
-  #scheduleBeat(): void {
+  #scheduleCheck(): void {
     const { beatMs } = this.#start
-    void this.#beat()
-      .then(() => beatMs)
+    void this.#check()
+      .then(() => beatMs / checksPerBeat)
       .catch(() => {
         this.#close()
-        // Retry sooner than a beat: when the store is back, the other workers check this one at once.
+        // Retry sooner: when the store is back, the other workers check this one at once.
         return beatMs / 4
       })
       .then((pauseMs) => {
-        if (!this.#isOver) this.#timer = setTimeout(() => this.#scheduleBeat(), pauseMs)
+        if (!this.#isOver) this.#timer = setTimeout(() => this.#scheduleCheck(), pauseMs)
       })
   }
 
-  async #beat(): Promise<void> {
-    const worker = this.#worker
-    if (worker === undefined) return
+  async #check(): Promise<void> {
     const known = this.#seen
     this.#seen = Atomics.load(this.#start.beats, 0)
-    // The first check always connects, so that only the beat has to be sent when the rounds stop.
-    if (this.#seen !== known && this.#client !== undefined) return
+    this.#quiet = this.#seen === known ? this.#quiet + 1 : 0
+    const worker = this.#worker
+    if (worker === undefined || this.#quiet < quietChecks) return
     const client = this.#client ?? (await this.#connect())
     // If it has ended meanwhile, this closes the connection that was just opened.
     if (this.#isOver) return this.#close()
     const { rowCount } = await client.query(this.#start.sql, [worker])
+    this.#quiet -= checksPerBeat
     if (rowCount !== 0 || this.#worker !== worker) return
     this.#worker = undefined
     this.#lost(worker)
