@@ -147,17 +147,26 @@ function callAfter(ms: number, then: () => void, ref: boolean): () => void {
   return () => clearTimeout(timer)
 }
 
+/** For how long, in ms, the boot clock is computed from the others, and by how much these may differ meanwhile. */
+const bootReadMs = 1_000
+const bootStepMs = 10
+
 /**
- * Caches the boot clock: reading it costs 100 times as much as the others, so it is read again only when another clock
- * has moved.
+ * Returns the boot clock. It is read once a second, because that takes 100 times as long as to read the others. In between it runs with
+ * the monotonic clock, while the wall clock does, too: what stops the monotonic clock does not stop the wall clock.
  */
-function bootClock(): () => number {
-  let [bootMs, readMs, readWallMs] = [0, -Infinity, -Infinity]
+export function bootClock(
+  readBootMs = () => uptime() * 1_000,
+  readMs = () => performance.now(),
+  readWallMs = () => Date.now(),
+): () => number {
+  let past = { bootMs: 0, ms: -Infinity, wallMs: -Infinity }
   return () => {
-    const [nowMs, wallMs] = [performance.now(), Date.now()]
-    if (nowMs - readMs < 10 && Math.abs(wallMs - readWallMs) < 10) return bootMs
-    ;[readMs, readWallMs, bootMs] = [nowMs, wallMs, uptime() * 1_000]
-    return bootMs
+    const [ms, wallMs] = [readMs(), readWallMs()]
+    const sinceMs = ms - past.ms
+    const isEven = sinceMs < bootReadMs && Math.abs(wallMs - past.wallMs - sinceMs) < bootStepMs
+    if (!isEven) past = { bootMs: readBootMs(), ms, wallMs }
+    return past.bootMs + ms - past.ms
   }
 }
 

@@ -1,6 +1,14 @@
 import fc from 'fast-check'
 import { afterEach, expect, test, vi } from 'vitest'
-import { caughtUpMs, leastUs, readMoment, stepForward, StoreClock, systemClock } from '../../src/core/clock.ts'
+import {
+  bootClock,
+  caughtUpMs,
+  leastUs,
+  readMoment,
+  stepForward,
+  StoreClock,
+  systemClock,
+} from '../../src/core/clock.ts'
 import { forAll } from '../for-all.ts'
 import { until } from '../until.ts'
 
@@ -90,7 +98,35 @@ test('the clock that advanced most measures how much time has passed, and a cloc
 
 test('the clocks of this machine advance together', async () => {
   const since = readMoment(systemClock)
-  // Read anew, though a reading is kept for some milliseconds.
+  // Read anew, though for a second it is computed from the others.
   await until(() => systemClock.bootMs() - since.bootMs > 1_100, 'a second has passed')
   expect(caughtUpMs(systemClock, since) - systemClock.monotonicMs()).toBeLessThan(50)
+})
+
+test('the boot clock is read once a second, and at once after a sleep, which shows in the wall clock', () => {
+  let [bootMs, nowMs, wallMs, reads] = [1e6, 0, 1e12, 0]
+  const clock = bootClock(
+    () => (reads++, bootMs),
+    () => nowMs,
+    () => wallMs,
+  )
+  const pass = (ms: number, asleepMs = 0) => {
+    nowMs += ms
+    bootMs += ms + asleepMs
+    wallMs += ms + asleepMs
+  }
+  for (let n = 0; n < 100; n++) {
+    expect(clock()).toBe(bootMs)
+    pass(6)
+  }
+  expect(reads).toBe(1)
+  pass(1, 5_000)
+  expect(clock()).toBe(bootMs)
+  expect(reads).toBe(2)
+  // Somebody set the wall clock back by as much: then the next reading shows it.
+  pass(1, 5_000)
+  wallMs -= 5_000
+  pass(1_000)
+  expect(clock()).toBe(bootMs)
+  expect(reads).toBe(3)
 })
