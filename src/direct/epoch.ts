@@ -1,5 +1,5 @@
 /** The epoch of the limits in Redis, which workers without a store begin and watch. */
-import type { Clock, Reading } from '../core/clock.ts'
+import { type Clock, leastUs, type Reading, stepForward } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { enter } from '../celery/redis-transport.ts'
@@ -7,8 +7,7 @@ import type { Log } from '../core/log.ts'
 import { hasLostReply, isOfReplica } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { RedisLimiter } from '../redis/limiter.ts'
-import { checkServer, judgeServer, type ServerCheck } from '../redis/server.ts'
-import { clockStepUs, readServerClock } from '../redis/server-clock.ts'
+import { checkServer, type ServerCheck } from '../redis/server.ts'
 import type { DirectDefinitions } from './definitions.ts'
 
 /** Parameters of `EpochWatch`; see the fields. */
@@ -30,6 +29,8 @@ const lookMs = 5_000
 const checkMs = 30_000
 /** Time between two checks, in ms, while there is no state to grant from. */
 const retryMs = 250
+/** If the clock was set back by less than this, in us, limits wait for it. */
+const backUs = 2_000_000
 
 /** Checks which epoch stands: now and then, and whenever Redis has not answered as it should. */
 export class EpochWatch {
@@ -114,13 +115,14 @@ export class EpochWatch {
     const { redis, clock, log } = this.#options
     const past = this.#check
     this.#check = await checkServer(redis, past, clock)
-    const { hasEvicted, unfit } = judgeServer(this.#check)
-    if (hasEvicted) this.#distrust(epoch)
+    const { findings } = this.#check
+    if (findings.some(({ code, isError }) => isError && code === 'evicted')) this.#distrust(epoch)
+    const unfit = findings.find(({ code, isError }) => isError && code !== 'evicted')
     // The address may lead to another server by now.
     if (unfit?.code === 'replica') redis.reset()
     if (unfit !== undefined) throw new UsageError('SLUICE_BAD_REDIS', unfit.text)
     this.#checkedMs = clock.monotonicMs()
-    if (past === undefined) for (const { text } of this.#check.findings) log.warn(text)
+    if (past === undefined) for (const { text } of findings) log.warn(text)
   }
 
   #distrust(epoch: string | undefined): void {
@@ -131,7 +133,9 @@ export class EpochWatch {
 
   async #look(): Promise<void> {
     const { limiter, clock, definitions, log } = this.#options
-    const { answer: stands, reading } = await readServerClock(clock, () => limiter.readEpoch(owner))
+    const sentMs = clock.monotonicMs()
+    const stands = await limiter.readEpoch(owner)
+    const reading = { us: stands.nowUs, sentMs, receivedMs: clock.monotonicMs(), bootMs: clock.bootMs() }
     if (this.#hasStepped(reading, stands.id)) this.#distrust(stands.id)
     this.#past = { ...reading, epoch: stands.id }
     this.#options.onReading(reading)
@@ -161,7 +165,9 @@ export class EpochWatch {
   /** Two readings show a step only within one epoch; a new epoch may have begun because another worker saw the step. */
   #hasStepped(reading: Reading, epoch: string | undefined): boolean {
     const past = this.#past
-    return past !== undefined && past.epoch === epoch && clockStepUs(past, reading) !== undefined
+    if (past === undefined || past.epoch !== epoch) return false
+    const { byUs, isOwn } = stepForward(past, reading)
+    return (byUs > 0 && !isOwn) || leastUs(past, reading.sentMs) - reading.us >= backUs
   }
 
   #setEpoch(epoch: string | undefined): void {

@@ -294,7 +294,12 @@ export class Attempt {
     signal: getter(function () {
       return this[owner].#signal()
     }),
-  })
+  }).map(([name, property]) => ({ ...property, name }))
+
+  /** Apart from the making of a context, because V8 compiles the whole of a function whose loop is hot. */
+  static #defineProperties(context: object): void {
+    for (const property of Attempt.#properties) Object.defineProperty(context, property.name, property)
+  }
 
   /** Logs, and keeps with the job, what is wrong in its code but no reason to fail it: the call has been made. */
   readonly #logWrong = (text: string): void => this.#openNotes().log.error(text)
@@ -324,7 +329,7 @@ export class Attempt {
       job: { id: job.id, queue: job.queue, createdAt: new Date(job.createdMs), tags: job.tags ?? [] },
     }
     Object.defineProperty(context, owner, { value: this })
-    for (const [name, property] of Attempt.#properties) Object.defineProperty(context, name, property)
+    Attempt.#defineProperties(context)
     return context as typeof context & Pick<Context, 'fetch' | 'limits' | 'log' | 'signal'>
   }
 

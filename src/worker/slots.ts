@@ -50,9 +50,14 @@ export class Slots implements Outlet {
 
   start(jobs: readonly ClaimedJob[]): void {
     const { attempt, isPrompt, threaded } = this.#options
-    const attempts = jobs.map(attempt)
+    const attempts: Attempt[] = []
     // All slots are taken before the first attempt begins, because its handler may do anything at once.
-    for (const each of attempts) this.#running.set(each.job, each)
+    for (const job of jobs) {
+      const each = attempt(job)
+      this.#running.set(job, each)
+      // Not `map`: once V8 has compiled it, its arrays are of another kind, and what reads them is compiled once more.
+      attempts.push(each)
+    }
     if (threaded.tasks.size > 0) for (const { task } of jobs) if (threaded.tasks.has(task)) this.#threaded++
     // A store in a process of its own works on the dispatcher's next claim meanwhile. But that claim's answer is read only
     // after these have begun: where they keep the process busy, what it grants would grow old. Jobs that were granted ahead

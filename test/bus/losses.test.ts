@@ -32,7 +32,7 @@ async function taken(count: number, from = queue) {
   return { die: () => dying.close() }
 }
 
-it('a service acknowledges each of two copies of an event, when one comes back while the other one is in hand', async () => {
+it('acknowledges each of two copies of an event, when one comes back while the other one is in hand', async () => {
   let finish = () => {}
   const done = new Promise<void>((resolve) => (finish = resolve))
   const got: unknown[] = []
@@ -53,7 +53,7 @@ it('a service acknowledges each of two copies of an event, when one comes back w
   expect(got).toEqual([false, true])
 })
 
-it('a service does not handle again what it has handled, when its acknowledgement was lost', async () => {
+it('does not handle again what it has handled, when its acknowledgement was lost', async () => {
   const proxy = await startProxy({ port: Number(new URL(url).port) })
   onTestFinished(() => proxy.close())
   const got: unknown[] = []
@@ -75,7 +75,7 @@ it('a service does not handle again what it has handled, when its acknowledgemen
   expect(got).toEqual([1, 2])
 })
 
-it('a service counts no attempt of what a lost worker had received and not begun, however often', async () => {
+it('counts no attempt of what a lost worker had received and not begun, however often', async () => {
   const got: unknown[] = []
   const handler = slow.on((n, { attempt, redelivered }) => void got.push([n, attempt, redelivered]), {
     retry: { attempts: 1 },
@@ -90,7 +90,7 @@ it('a service counts no attempt of what a lost worker had received and not begun
   expect(got).toEqual(expect.arrayContaining([1, 2, 3].map((n) => [n, 1, true])))
 })
 
-it('a service handles an event that was put off twice, though a worker that had only received it then was lost', async () => {
+it('handles an event that was put off twice, though a worker that had only received it then was lost', async () => {
   let finish = () => {}
   const done = new Promise<void>((resolve) => (finish = resolve))
   const got: unknown[] = []
@@ -115,7 +115,7 @@ it('a service handles an event that was put off twice, though a worker that had 
   ])
 })
 
-it('a service takes an event that is put off again and again for no repetition', async () => {
+it('takes an event that is put off again and again for no repetition', async () => {
   const got: unknown[] = []
   const handler = slow.on((_, { ambiguous, redelivered }) => {
     got.push([ambiguous, redelivered])
@@ -127,7 +127,7 @@ it('a service takes an event that is put off again and again for no repetition',
   expect(got).toEqual(Array.from({ length: 4 }, () => [false, false]))
 })
 
-it('a service flags what a relay publishes again', async () => {
+it('flags what a relay publishes again', async () => {
   const got: unknown[] = []
   const a = await program(url, { service: 'a' }, [slow.on(() => undefined)])
   const other = await stranger(url)
@@ -144,7 +144,7 @@ it('a service flags what a relay publishes again', async () => {
   expect(got).toEqual([{}, { 'sluice-again': true }])
 })
 
-it('a service records an event for one handler once in the store, though its message comes again, and once more for a replay', async () => {
+it('records an event for one handler once in the store, though its message comes again, and once more for a replay', async () => {
   const got: unknown[] = []
   const a = await declared(slow.on((n) => void got.push(n), { name: 'one', group: 'main', concurrency: 5 }))
   const other = await stranger(url)

@@ -8,9 +8,7 @@ import { silent } from '../../src/core/log.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 
-it('a producer sends all members of a group by their options, or none if one of them is refused', async ({
-  onTestFinished,
-}) => {
+it('sends all members of a group by their options, or none if one of them is refused', async ({ onTestFinished }) => {
   const { url } = await freshBroker()
   const broker = await openBroker({ url, name: 'test', log: silent })
   onTestFinished(() => broker.close())

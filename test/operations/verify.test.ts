@@ -248,7 +248,7 @@ describe('the jobs of a limit', () => {
   })
 })
 
-it('the proof reads no other rows than those of its buckets, page by page', async () => {
+it('reads no other rows than those of its buckets, page by page', async () => {
   const { url } = await freshDatabase()
   const sluice = await Sluice.open({ store: url })
   onTestFinished(() => sluice.close())

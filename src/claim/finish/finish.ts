@@ -213,16 +213,24 @@ export class Finisher {
       // Jobs are locked in this order (docs/architecture.md, "Locks").
       const batch = this.#waiting.splice(0, most).toSorted((a, b) => a.job.seq - b.job.seq)
       this.#isPressing = this.#waiting.length > 0
-      for (const { job } of batch) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 1) - 1)
-      const ended = [...new Set(batch.map(({ job }) => job.claim))].filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
-      const refused = new Set(await this.#write(batch, ended))
-      const over = batch.filter((ending) => !this.#locked.has(ending))
-      // This is not done earlier, because a claim that is being ended must not look like an unknown one.
-      for (const { job } of over) if (this.#open.get(job.claim) === 0) this.#open.delete(job.claim)
-      for (const ending of over) ending.resolve(!refused.has(ending.job.seq))
+      const refused = await this.#write(batch, this.#countEnds(batch))
+      this.#resolveEnds(batch, new Set(refused))
     }
     // In the same step as the last look at what waits: an end that follows from one of these begins another flush.
     this.#flushing = undefined
+  }
+
+  /** Counts ends that are being recorded; returns the claims that have nothing else in hand. */
+  #countEnds(batch: readonly Ending[]): string[] {
+    for (const { job } of batch) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 1) - 1)
+    return [...new Set(batch.map(({ job }) => job.claim))].filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
+  }
+
+  /** Resolves ends that are recorded, and forgets their claims: not earlier, because those would look like unknown ones. */
+  #resolveEnds(batch: readonly Ending[], refused: ReadonlySet<number>): void {
+    const over = batch.filter((ending) => !this.#locked.has(ending))
+    for (const { job } of over) if (this.#open.get(job.claim) === 0) this.#open.delete(job.claim)
+    for (const ending of over) ending.resolve(!refused.has(ending.job.seq))
   }
 
   /** Keeps ends back until their jobs are free. */
