@@ -1,4 +1,5 @@
 /** Checks whether the store was restored or failed over, or its clock has stepped: for `sluice doctor` and `sluice status`. */
+import type { Sql } from '../db/store.ts'
 import { ok, warn, type Finding } from './finding.ts'
 import { span } from './output.ts'
 import { has, type StorageAt } from './storage.ts'
@@ -28,7 +29,7 @@ export async function restores(at: StorageAt): Promise<Finding | undefined> {
   const { n, identified, since_ms: sinceMs, names, until_ms: untilMs, longer } = lost
   if (!identified) {
     const text =
-      'this server does not show its identity and log position, so a restore or a failover cannot be detected; after one, stop the workers for as long as your longest window'
+      'this server does not show its identity and log position, so a restore or a failover cannot be detected; after one, run `sluice limits close` before the first worker starts'
     return warn(text)
   }
   if (sinceMs === null) return ok('the store was not restored and did not fail over')
@@ -37,11 +38,19 @@ export async function restores(at: StorageAt): Promise<Finding | undefined> {
     longer === null
       ? ''
       : `; ${longer.join(', ')}: longer than an hour, and count earlier grants only as far as the store still has them`
-  if (names !== null && untilMs !== null) {
-    const text = `${was}; limits closed until ${new Date(untilMs).toISOString()} at the latest, so that none is exceeded: ${names.join(', ')}${rest}`
-    return warn(text)
-  }
+  if (names !== null && untilMs !== null) return warn(`${was}; ${closed(names, untilMs)}${rest}`)
   return { status: longer === null ? 'ok' : 'warn', text: `${was}${rest}` }
+}
+
+function closed(names: readonly string[], untilMs: number): string {
+  return `limits closed until ${new Date(untilMs).toISOString()} at the latest, so that none is exceeded: ${names.join(', ')}`
+}
+
+/** Begins another epoch, which closes all limits as after a restore. Resolves to which, and until when, in words. */
+export async function closeLimits(sql: Sql): Promise<string> {
+  await sql.run('limits/clock/begin_epoch')
+  const [{ names = null, until_ms: untilMs = null } = {}] = await sql.call<Partial<Lost>>('describe_store_loss')
+  return names === null || untilMs === null ? 'no limit looks back: none is closed' : closed(names, untilMs)
 }
 
 /** Checks whether the store's clock has stepped within the last day. */

@@ -6,12 +6,14 @@ import { amount } from '../core/money.ts'
 import type { Guarantee, LimitLine, LimitVersion, VendorView } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
 import { busiestTable } from './backlog.ts'
+import { closeCommand } from './close.ts'
 import { withLimit } from './known.ts'
 import { learnedRoutes, learnedTable } from './learned.ts'
 import { asJson, eachOf, printHead, printWarnings } from './limit.ts'
 import { brief, figure, type Output, percent } from './output.ts'
 import { overrideCommands } from './override.ts'
 import { pause, resume } from './pause.ts'
+import { redisCommand } from './redis.ts'
 import { rekeyCommand } from './rekey.ts'
 import { inStore, whole } from './settings.ts'
 import { keyLine, type KeyRoom, keyRooms } from './members.ts'
@@ -55,6 +57,8 @@ export function limitsCommand(): Command {
       ).action(reset),
     )
     .addCommand(rekeyCommand())
+    .addCommand(closeCommand())
+    .addCommand(redisCommand())
 }
 
 interface Given {

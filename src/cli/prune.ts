@@ -1,7 +1,10 @@
 /** `sluice prune`: deletes old data now, or reports what it would delete. */
 import { Command } from 'commander'
+import { UsageError } from '../core/errors.ts'
+import type { Sql } from '../db/store.ts'
 import type { Duration, Pruned } from '../index.ts'
-import { size } from './output.ts'
+import { isWanted } from './bulk.ts'
+import { many, size } from './output.ts'
 import { inStore } from './settings.ts'
 
 /** `sluice prune`. */
@@ -14,18 +17,26 @@ export function pruneCommand(): Command {
       'how long to keep done and cancelled jobs after their end (default: as configured, 7d)',
     )
     .option('--keep-failed <span>', 'how long to keep failed jobs after their end (default: as configured, 7d)')
-    .action(prune)
+    .option(
+      '--value <value>',
+      'instead delete ended jobs, events and Celery calls that have this value anywhere in their input',
+    )
+    .option('--yes', 'with --value: confirm in advance')
+    .action((flags: Flags, command: Command) =>
+      flags.value === undefined ? prune(flags, command) : pruneValue(flags.value, flags, command),
+    )
 }
 
 interface Flags {
   dryRun?: boolean
   keepDone?: Duration
   keepFailed?: Duration
+  value?: string
+  yes?: true
 }
 
-async function prune(flags: Flags, command: Command): Promise<void> {
-  const dryRun = flags.dryRun === true
-  const [out, pruned] = await inStore(command, (sluice) => sluice.prune(flags))
+async function prune({ dryRun = false, keepDone, keepFailed }: Flags, command: Command): Promise<void> {
+  const [out, pruned] = await inStore(command, (sluice) => sluice.prune({ dryRun, keepDone, keepFailed }))
   if (out.json) return out.object({ dryRun, ...pruned })
   const report = lines(pruned, dryRun)
   for (const line of report) out.line(`${dryRun ? 'would delete: ' : ''}${line}`)
@@ -52,4 +63,66 @@ function lines({ partitions, late, keys, ledger, buckets = 0 }: Pruned, dryRun: 
           `${dryRun && count > 100_000 ? 'more than ' : ''}${dryRun ? Math.min(count, 100_000) : count} ${what}`,
       ),
   ]
+}
+
+/** The rows that can have a value: their name in JSON and in words, and where it is. */
+const valued = [
+  { name: 'done', what: 'done or cancelled job', table: 'sluice.done', column: 'input' },
+  { name: 'failed', what: 'failed job', table: 'sluice.failed', column: 'input' },
+  { name: 'events', what: 'event', table: 'sluice.emitted', column: 'event' },
+  {
+    name: 'calls',
+    what: 'Celery call',
+    table: 'sluice.celery_call',
+    column: 'call',
+    and: ' and replied_at is not null',
+  },
+]
+
+/** Deletes what has a value, such as the id of a customer. Unfinished jobs are left; `sluice cancel` ends them. */
+async function pruneValue(value: string, { dryRun, yes, ...keep }: Flags, command: Command): Promise<void> {
+  if (keep.keepDone !== undefined || keep.keepFailed !== undefined)
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      '--value deletes whatever its age: leave out --keep-done and --keep-failed',
+    )
+  const [out, found] = await inStore(command, async (_, sql, settings) => {
+    const there = await countRows(sql, value, (rows) => rows)
+    const isMeant = dryRun || yes || there.every(({ n }) => n === 0)
+    const act = { verb: 'delete', done: 'deleted' }
+    if (!isMeant && !(await isWanted(settings.out, act, inWords(there), ', or check with --dry-run'))) return undefined
+    if (dryRun) return there
+    return countRows(sql, value, (rows) => `${rows.replace('select 1', 'delete')} returning 1`)
+  })
+  if (found === undefined) return
+  const counts = Object.fromEntries(found.map(({ name, n }) => [name, n]))
+  if (out.json) return out.object({ dryRun: dryRun === true, ...counts })
+  out.line(`${dryRun ? 'would delete' : 'deleted'}: ${inWords(found)}`)
+  out.hint(
+    dryRun
+      ? 'the same command without --dry-run'
+      : '`sluice jobs --input <path=value>` lists those that have not ended',
+  )
+}
+
+type Count = Pick<(typeof valued)[number], 'name' | 'what'> & { n: number }
+
+/** Counts the rows that have a value. @param change changes the statement that selects them */
+async function countRows(sql: Sql, value: string, change: (rows: string) => string): Promise<Count[]> {
+  // A number may be written as one, or as a text.
+  const number = /^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value
+  const counts: Count[] = []
+  for (const { name, what, table, column, and = '' } of valued) {
+    const has = `jsonb_path_exists(${column}, '$.** ? (@ == $text || @ == $number)', $1)`
+    const rows = change(`select 1 from ${table} where ${has}${and}`)
+    const args = [JSON.stringify({ text: value, number })]
+    const [found] = await sql.query<{ n: string }>(`with found as (${rows}) select count(*) as n from found`, args)
+    counts.push({ name, what, n: Number(found?.n ?? 0) })
+  }
+  return counts
+}
+
+function inWords(counts: readonly Count[]): string {
+  const some = counts.filter(({ n }) => n > 0).map(({ what, n }) => many(n, what))
+  return some.length === 0 ? 'nothing' : some.join(', ')
 }

@@ -19,7 +19,7 @@ export async function shared({ sql }: StorageAt): Promise<Finding | undefined> {
   if (row === undefined) return undefined
   if (row.away_ms === null)
     return ok(`limits are shared in Redis; its state is complete since ${new Date(row.at_ms).toISOString()}`)
-  const text = `Redis, where limits are shared, has not answered a worker or a taker since ${new Date(row.away_ms).toISOString()} (${row.away}): jobs and takes of processes that have Redis wait, except for limits with onStoreError 'open'. If no process uses Redis any more, delete the row of \`sluice.shared\``
+  const text = `Redis, where limits are shared, has not answered a worker or a taker since ${new Date(row.away_ms).toISOString()} (${row.away}): jobs and takes of processes that have Redis wait, except for limits with onStoreError 'open'. If no process uses Redis any more, run \`sluice limits redis --stores 0\``
   return fail(text)
 }
 

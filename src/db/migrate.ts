@@ -52,6 +52,19 @@ async function missing(db: Queryable, schema: string): Promise<string[]> {
   return [...migrationNames, functionsName, startName].filter((name) => !done.has(name))
 }
 
+/**
+ * Returns the statement that lets a role, which owns nothing, send and work: it reads and writes all tables. Everybody may call the
+ * functions (`emptyEngine`). To be run again when a migration has made tables.
+ */
+export function grantsOf(schema: string, role: string): string {
+  const to = `"${role.replaceAll('"', '""')}"`
+  return [
+    `grant usage on schema ${schema} to ${to}`,
+    `grant select, insert, update, delete on all tables in schema ${schema} to ${to}`,
+    `grant usage, update on all sequences in schema ${schema} to ${to}`,
+  ].join(';\n')
+}
+
 /** States what a database lacks, and what to do. @param names the steps that it lacks, in order; at least one */
 export function lackInWords(schema: string, names: readonly string[]): string {
   if (names[0] === migrationNames[0])

@@ -43,7 +43,7 @@ function redisAway({ redis }: Explanation, { shared }: NeededBucket, name: strin
   const since = new Date(redis.sinceMs)
   const text = `Redis, where ${name} is shared, is unavailable since ${since.toISOString()}: ${redis.why}`
   const todo =
-    'make Redis available (`sluice doctor` checks the server); if no process uses it any more, delete the row of `sluice.shared`'
+    'make Redis available (`sluice doctor` checks the server); if no process uses it any more, run `sluice limits redis --stores 0`'
   return [{ kind: 'redis-away', text, notBefore: undefined, since, acts: 'operator', todo }]
 }
 

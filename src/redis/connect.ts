@@ -217,6 +217,6 @@ async function loadClients(): Promise<Clients> {
 export async function warnOfSharing(store: Store): Promise<void> {
   const [row] = await store.query('select 1 from sluice.shared')
   const text =
-    'limits of this database are shared in Redis, but this process has no Redis (REDIS_URL): other programs do not see what it is granted. If no process uses Redis any more, delete the row of `sluice.shared`'
+    'limits of this database are shared in Redis, but this process has no Redis (REDIS_URL): other programs do not see what it is granted. If no process uses Redis any more, run `sluice limits redis --stores 0`'
   if (row !== undefined) store.log.warn(text)
 }

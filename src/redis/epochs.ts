@@ -184,6 +184,6 @@ function closedSeed(bucket: RedisBucket): Seed {
 function ownedError(): UsageError {
   return new UsageError(
     'SLUICE_REDIS_OWNED',
-    'the keys in this Redis belong to another database, or to as many as share its limits: give this one its own prefix (SLUICE_REDIS_PREFIX), or all of them their number (SLUICE_REDIS_STORES); if a database no longer exists, delete the epoch key that docs/redis.md names',
+    'the keys in this Redis belong to another database, or to as many as share its limits: give this one its own prefix (SLUICE_REDIS_PREFIX), or all of them their number (SLUICE_REDIS_STORES); if the database that had them no longer exists, run `sluice limits redis --stores 1`',
   )
 }

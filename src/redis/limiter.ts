@@ -204,6 +204,15 @@ export class RedisLimiter {
   }
 
   /**
+   * Deletes the epoch that stands: nothing is granted until a process has begun another.
+   * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
+   */
+  async endEpoch(): Promise<void> {
+    // Not every user of the scripts may send DEL.
+    await sendCommand(this.#client, 'PEXPIRE', [`${this.#keys}epoch`, '0'], this.#timeoutMs, this.#clock)
+  }
+
+  /**
    * Writes a key, as grants do: a server that has no memory left, or lacks replicas, still answers all reads.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
    */

@@ -1,8 +1,8 @@
-/** A role that owns nothing, with the rights that docs/operations.md lists, sends, works and waits for limits, also after a failover. */
-import { readFileSync } from 'node:fs'
+/** A role that owns nothing, with the rights that `sluice migrate --grant` gives, sends, works and waits for limits, also after a failover. */
 import { randomUUID } from 'node:crypto'
 import { Client } from 'pg'
 import { expect, it } from 'vitest'
+import { grantsOf } from '../../src/db/migrate.ts'
 import { limit, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
@@ -12,8 +12,6 @@ it('needs no more than is written', async () => {
   const owner = await Sluice.open({ store: url })
   await owner.close()
   const role = `app_${randomUUID().replaceAll('-', '')}`
-  const docs = readFileSync(new URL('../../docs/operations.md', import.meta.url), 'utf8')
-  const grants = /`(grant usage on schema sluice to app;[^`]*)`/.exec(docs)?.[1] ?? ''
   const admin = new Client(adminUrl)
   await admin.connect()
   await admin.query(`create role ${role} login password 'secret'`)
@@ -29,7 +27,7 @@ it('needs no more than is written', async () => {
       code: 'SLUICE_NO_PRIVILEGE',
       message: expect.stringMatching(/permission denied for (schema|database).*; run `sluice migrate`.* usage on it/),
     })
-  await admin.query(grants.replaceAll(' to app', ` to ${role}`))
+  await admin.query(grantsOf('sluice', role))
   const app = await Sluice.open({ store: own.href, migrate: false, logLevel: 'silent' })
   try {
     const one = limit('one', { rate: '1/s' })

@@ -30,7 +30,7 @@ describe.concurrent('while Redis is away', () => {
     await until(() => opened.length === 2)
     await until(async () => (await sluice.why(id))?.reasons[0]?.kind === 'redis-away')
     // A Redis that was removed on purpose counts as away until its row is deleted.
-    const forgets = 'delete the row of `sluice.shared`'
+    const forgets = 'run `sluice limits redis --stores 0`'
     expect((await sluice.why(id))?.reasons[0]?.todo).toContain(forgets)
     const opening = await openStore({ store, clock: systemClock })
     context.onTestFinished(() => opening.db.close())
