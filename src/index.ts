@@ -14,6 +14,7 @@ export {
   type ScheduledReason,
   scheduledReasons,
 } from './core/reasons.ts'
+export type { JobId, Stored } from './core/result.ts'
 export type { RetryOptions, RetryPolicy } from './core/retry.ts'
 export type { AttemptEvent, EventName, Listener, RecordedError, SluiceEvents } from './report/events.ts'
 export type { Db, Queryable, Tx } from './db/db.ts'
@@ -121,7 +122,7 @@ export type { Backlog, KeyLoad, LimitLoad, WaitingJobs } from './operations/back
 export type { Stop } from './operations/backlog-stops.ts'
 export type { BulkOptions, BulkProgress, Counted } from './operations/bulk.ts'
 export type { JobFilter } from './operations/filter.ts'
-export type { FailingJobs, Job, JobLine, Jobs, ListOptions, State, Status } from './operations/jobs.ts'
+export type { FailingJobs, Job, JobFields, JobLine, Jobs, ListOptions, State, Status } from './operations/jobs.ts'
 export type { JobAttempt, JobError, JobLog, JobProgress, JobWorker } from './operations/attempts.ts'
 export type { AlarmOptions } from './fleet/alarm-kinds.ts'
 export type { RetentionOptions, PruneTime, Retention } from './fleet/retention.ts'

@@ -2,6 +2,7 @@
 import { type Clock, systemClock } from './core/clock.ts'
 import { closedError, type StoreError } from './core/errors.ts'
 import { checkSignal } from './core/fields.ts'
+import type { JobId, ResultOf } from './core/result.ts'
 import type { Db, Tx } from './db/db.ts'
 import { env, type Opened } from './db/open.ts'
 import { type Sql, type Store, storeOn } from './db/store.ts'
@@ -194,27 +195,30 @@ export class Sluice implements Sender {
   }
 
   /** Sends a job; see `Task.send`, which calls this. */
-  async send<Input>(
-    task: Task<Input>,
+  async send<Input, Result = unknown>(
+    task: Task<Input, Result>,
     input: Given<Input>,
     options: SendOptions<NoInfer<Input>> = {},
-  ): Promise<string> {
+  ): Promise<JobId<Result>> {
     this.#checkOpen(this.#isShut)
     return this.#sending.send(task, input, options)
   }
 
   /** Sends many jobs; see `Task.sendMany`, which calls this. */
-  async sendMany<Input>(
-    task: Task<Input>,
+  async sendMany<Input, Result = unknown>(
+    task: Task<Input, Result>,
     inputs: Sendable<Given<Input>>,
     options: SendManyOptions<NoInfer<Input>> = {},
-  ): Promise<number> {
-    return (await this.sendRows(task, inputs, alike(options))).sent
+  ): Promise<JobId<Result>[]> {
+    const all: string[] = []
+    await this.sendRows(task, inputs, { ...alike(options), onProgress: (_, ids) => void all.push(...ids) })
+    return all
   }
 
   /**
    * Sends a job for each row of a stream, in batches, in order. Unlike with `sendMany` each row may have its own options
-   * (above all an idempotency key, which makes the call repeatable), and `onBad` lets it go on after a bad row.
+   * (above all an idempotency key, which makes the call repeatable), `onBad` lets it go on after a bad row, and no ids are kept:
+   * those of a million jobs take some 60 MB.
    * @throws UsageError for the first bad row, with its index, unless `onBad` is given; the rows before it are sent
    */
   async sendRows<Input, Row>(
@@ -279,7 +283,7 @@ export class Sluice implements Sender {
    * Resolves to the job's record once it is done, failed or cancelled.
    * @throws UsageError SLUICE_NO_SUCH_JOB; StoreError SLUICE_WAIT_TIMEOUT after `timeout`; the reason of `signal`
    */
-  async waitFor(id: string, options: WaitForOptions = {}): Promise<Job> {
+  async waitFor<Id extends string>(id: Id, options: WaitForOptions = {}): Promise<Job<ResultOf<Id>>> {
     return waitFor(this.jobs, this.#clock, id, options)
   }
 

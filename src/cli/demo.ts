@@ -102,7 +102,7 @@ async function demo(options: DemoOptions): Promise<number> {
     await waitForWorkers(sluice, children)
     const perAccount = new Map<string, number>()
     const begun = systemClock.monotonicMs()
-    const jobs = await sluice.sendMany(sync, rows(options.from, perAccount))
+    const { length: jobs } = await sluice.sendMany(sync, rows(options.from, perAccount))
     talk(`${jobs} jobs sent: ${[...perAccount].map(([account, n]) => `${account} ${n}`).join(', ')}`)
     // A worker in this process starts after all jobs are sent; worker processes are ready and begin with the first job.
     const started = workers === 0 ? systemClock.monotonicMs() : begun

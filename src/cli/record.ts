@@ -14,5 +14,5 @@ export function redactJob(job: Job, reveal = false): Job {
       return { ...each, ...redact({ error: failure, units, waitedFor }) }
     }),
     log: { ...log, lines: log.lines.map(({ at, ...line }) => ({ at, ...redact(line) })) },
-  }
+  } as Job
 }

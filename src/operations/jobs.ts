@@ -5,6 +5,7 @@ import { checkMax } from '../core/fields.ts'
 import { isId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import { type ParkedRow, parkedOf, parkedText } from '../core/parked.ts'
+import type { ResultOf, Stored } from '../core/result.ts'
 import { dateOf, type Row } from '../db/db.ts'
 import type { Sql } from '../db/store.ts'
 import { admit } from '../tasks/admit.ts'
@@ -25,10 +26,13 @@ import type { JobFilter, State } from './filter.ts'
 
 export type { State } from './filter.ts'
 
-/** A job's record. Times are by the store's clock. */
-export interface Job {
+/** A job's record: the fields of every job, and, when it is done, what its task returned. */
+export type Job<Result = unknown> = JobFields &
+  ({ state: 'done'; result: Stored<Result> } | { state: Exclude<State, 'done'>; result: null })
+
+/** The fields of every job. Times are by the store's clock. */
+export interface JobFields {
   id: string
-  state: State
   /** Why it failed, was cancelled, or is scheduled; null while it waits or runs, and when it is done. */
   reason: JobReason | null
   task: string
@@ -56,7 +60,6 @@ export interface Job {
   limits: string[]
   tags: string[]
   input: unknown
-  result: unknown
   /** The error of the last attempt that had one. */
   error: JobError | null
   /** Its fair key's share of turns. */
@@ -147,9 +150,9 @@ export class Jobs {
   }
 
   /** Reads a job's record; undefined: there is none, or it was deleted after its retention. @throws UsageError SLUICE_BAD_ID */
-  async get(id: string): Promise<Job | undefined> {
+  async get<Id extends string>(id: Id): Promise<Job<ResultOf<Id>> | undefined> {
     const [row] = await this.#sql.run('operations/read_job', [checkId(id)])
-    return row === undefined ? undefined : toJob(row)
+    return row === undefined ? undefined : toJob<ResultOf<Id>>(row)
   }
 
   /**
@@ -345,7 +348,7 @@ function toLine(row: Row): JobLine {
   }
 }
 
-function toJob(row: Row): Job {
+function toJob<Result>(row: Row): Job<Result> {
   const { id, state, reason, task, queue, priority, attempt, createdAt, finishedAt, tags, error } = toLine(row)
   const parked = parkedOf(row['parked'] as ParkedRow[] | null).map(parkedText)
   return {
@@ -377,5 +380,5 @@ function toJob(row: Row): Job {
     attempts: attemptsOf(row),
     ...notesOf(row),
     ...(parked.length > 0 && { parked }),
-  }
+  } as Job<Result>
 }

@@ -2,6 +2,7 @@ import type { Clock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { checkFields, checkSignal } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
+import type { ResultOf } from '../core/result.ts'
 import { isFinal, type Job, type Jobs } from './jobs.ts'
 
 /** How long to wait for the end of a job. */
@@ -16,7 +17,12 @@ export interface WaitForOptions {
  * Polls a job until it has ended, at first after 10 ms, later every 500 ms.
  * @throws UsageError SLUICE_NO_SUCH_JOB, SLUICE_BAD_OPTION; StoreError SLUICE_WAIT_TIMEOUT; the reason of the signal
  */
-export async function waitFor(jobs: Jobs, clock: Clock, id: string, options: WaitForOptions): Promise<Job> {
+export async function waitFor<Id extends string>(
+  jobs: Jobs,
+  clock: Clock,
+  id: Id,
+  options: WaitForOptions,
+): Promise<Job<ResultOf<Id>>> {
   checkFields('SLUICE_BAD_OPTION', '`waitFor`', options, ['timeout', 'signal'])
   const { timeout, signal } = options
   checkSignal(signal)

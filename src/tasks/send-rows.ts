@@ -34,8 +34,11 @@ export interface SendRowsOptions<Row, Input> {
    * call.
    */
   onBad?: ((error: SluiceError, row: Row) => void) | undefined
-  /** Called when a batch is durable (with `tx`: written). */
-  onProgress?: ((sent: Sent) => void) | undefined
+  /**
+   * Called when a batch is durable (with `tx`: written), with the ids of its jobs, in the order of the rows; for a known
+   * idempotency key that is the earlier job's id.
+   */
+  onProgress?: ((sent: Sent, ids: readonly string[]) => void) | undefined
   /** Stops after the current batch; the call resolves. */
   signal?: AbortSignal | undefined
   /** As in `SendOptions`: all batches in the caller's own transaction. */
@@ -85,7 +88,7 @@ export async function sendRows<Row, Input>(
     const known = jobs.filter((job, i) => job.key !== null && !job.replaces && ids[i] !== job.id).length
     total.known += known
     total.sent += jobs.length - known
-    onProgress?.({ ...total })
+    onProgress?.({ ...total }, ids)
   }
   /** Starts to write the current batch when the previous one is written: in order, one batch at a time. */
   const begin = async () => {

@@ -5,6 +5,7 @@ import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import type { PayloadBounds } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
+import type { JobId } from '../core/result.ts'
 import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.ts'
 import type { TxLike } from '../db/tx.ts'
 import { Guard } from '../http/guard.ts'
@@ -183,9 +184,9 @@ export interface Task<Input = never, Result = unknown> {
    * @throws UsageError for bad input (SLUICE_INVALID_INPUT, SLUICE_BAD_PAYLOAD, SLUICE_MISSING_KEY, …): nothing is stored
    * @throws StoreError SLUICE_STORE_UNREACHABLE: the outcome is unknown; repeat with the same `id`
    */
-  send(input: Input, options?: SendOptions<Input>): Promise<string>
-  /** Records many jobs in batches, in order. Resolves to their number; the first bad row stops it, with its index. */
-  sendMany(inputs: Sendable<Input>, options?: SendManyOptions<Input>): Promise<number>
+  send(input: Input, options?: SendOptions<Input>): Promise<JobId<Result>>
+  /** Records many jobs in batches, in order, and returns their ids; the first bad row stops it, with its index. */
+  sendMany(inputs: Sendable<Input>, options?: SendManyOptions<Input>): Promise<JobId<Result>[]>
 }
 
 /** Any task, whatever its input. */
@@ -197,7 +198,7 @@ export type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 /** Records jobs. */
 export interface Sender {
   send(task: AnyTask, input: unknown, options: SendOptions<never>): Promise<string>
-  sendMany(task: AnyTask, inputs: Sendable<unknown>, options: SendManyOptions<never>): Promise<number>
+  sendMany(task: AnyTask, inputs: Sendable<unknown>, options: SendManyOptions<never>): Promise<string[]>
   /** Takes units of limits outside of jobs. */
   readonly takes: Taker
 }

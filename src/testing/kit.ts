@@ -5,6 +5,7 @@ import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { inSchema, type Sql, sqlOn } from '../db/store.ts'
+import type { ResultOf } from '../core/result.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import type { Event } from '../events/event.ts'
 import { tasksIn, type Work } from '../events/groups.ts'
@@ -97,7 +98,7 @@ export interface TestSluice {
    * Resolves to the job's record once it is done, failed or cancelled.
    * @throws StoreError SLUICE_WAIT_TIMEOUT when it is not, after the kit's `timeout`; UsageError SLUICE_NO_SUCH_JOB
    */
-  waitFor(id: string): Promise<Job>
+  waitFor<Id extends string>(id: Id): Promise<Job<ResultOf<Id>>>
   /**
    * Closes the store. `task.send` then goes where it went before.
    * @throws StoreError SLUICE_WAIT_TIMEOUT, when all is closed, for a handler that had not ended

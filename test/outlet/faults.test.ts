@@ -87,7 +87,7 @@ describe.concurrent('a fleet', () => {
     const start = () => Promise.all([fleet.start('dispatch'), fleet.start('execute', 8)])
     let [now, sent] = [await start(), 0]
     for (let round = 0; round < (isLong ? 30 : 3); round++) {
-      sent += await fleet.sluice.sendMany(note, copies(50))
+      sent += (await fleet.sluice.sendMany(note, copies(50))).length
       const next = await start()
       await fleet.pass(2)
       for (const child of now) child.kill('SIGKILL')

@@ -161,7 +161,7 @@ describe('a fleet with a broker of its own', () => {
       await fleet.areDone(sent)
     }
     await server.evaluate('vm_memory_monitor:set_vm_memory_high_watermark({absolute, 1000})')
-    sent += await fleet.sluice.sendMany(note, copies(20))
+    sent += (await fleet.sluice.sendMany(note, copies(20))).length
     await fleet.pass(3)
     // Publishers are blocked: what was on its way may have arrived, and nothing more is claimed.
     expect(await fleet.count('job where claim is not null')).toBeLessThanOrEqual(8)
@@ -170,7 +170,7 @@ describe('a fleet with a broker of its own', () => {
     // In the short form the test before has restarted it.
     if (isLong) {
       await server.kill()
-      sent += await fleet.sluice.sendMany(note, copies(20))
+      sent += (await fleet.sluice.sendMany(note, copies(20))).length
       await server.start()
       await goOn('the restart')
     }

@@ -111,7 +111,8 @@ describe('a fleet behind one limit', () => {
     const sampling = later(vi.waitUntil(sample, { timeout: 900_000, interval: 20 }))
     while (sent < all) {
       const spike = Array.from({ length: all / 6 }, (_, n) => ({ key: `k${n % 24}` }))
-      sent += await sender.sendMany(note, spike, { queue: (input) => `q${(input as { key: string }).key.slice(1)}` })
+      const queue = (input: unknown) => `q${(input as { key: string }).key.slice(1)}`
+      sent += (await sender.sendMany(note, spike, { queue })).length
       await until(async () => (await fleet.count('done')) > sent - all / 12, 'half of the spike is done')
     }
     await fleet.areDone(sent)

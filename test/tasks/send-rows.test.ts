@@ -39,6 +39,29 @@ for (const engine of mainEngines) {
       expect(await at.sluice.jobs.count()).toEqual({ count: 698, isExact: true })
     })
 
+    it('gives the ids of each batch in the order of its rows, and the ids of earlier jobs for their keys', async () => {
+      const all: string[] = []
+      const onProgress = (_: unknown, ids: readonly string[]) => void all.push(...ids)
+      const first = await at.sluice.send(quiet, { n: 5 }, { idempotencyKey: 'k5' })
+      const rows = Array.from({ length: 510 }, (_, n): Line => (n % 5 === 0 ? { n, key: `k${n % 10}` } : { n }))
+      await at.sluice.sendRows(quiet, rows, { read, onProgress })
+      const inputs = await Promise.all([0, 1, 5, 10, 15, 509].map((i) => at.sluice.jobs.get(String(all[i]))))
+      expect(inputs.map((job) => job?.input)).toEqual([0, 1, 5, 0, 5, 509].map((n) => ({ n })))
+      expect(all[5]).toBe(first)
+      expect(all).toHaveLength(510)
+    })
+
+    it('sendMany returns the ids of its jobs in order, over batches', async () => {
+      const ids = await at.sluice.sendMany(
+        quiet,
+        Array.from({ length: 1_001 }, (_, n) => ({ n })),
+      )
+      expect(new Set(ids).size).toBe(1_001)
+      const some = await Promise.all([0, 499, 500, 1_000].map((i) => at.sluice.jobs.get(String(ids[i]))))
+      expect(some.map((job) => job?.input)).toEqual([0, 499, 500, 1_000].map((n) => ({ n })))
+      expect(await at.sluice.sendMany(quiet, [])).toEqual([])
+    })
+
     it('counts rows as sent that replace the jobs of their keys', async () => {
       const replacing = ({ n }: Line) => ({
         input: { n: n as number },

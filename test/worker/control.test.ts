@@ -210,7 +210,7 @@ describe.each(mainEngines)('$name', (engine) => {
     const [failed] = await t.sluice.db.query<{ n: string }>(
       `select count(*) as n from sluice.failed where task = 'noted'`,
     )
-    expect(Number(failed?.n)).toBe(late)
+    expect(Number(failed?.n)).toBe(late.length)
   })
 
   test('a worker ends expired jobs in its rounds', async () => {
