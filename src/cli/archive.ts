@@ -9,6 +9,7 @@ import type { ArchivedEvent, ArchiveFilter, EventArchive } from '../index.ts'
 import { changeMany, isWanted } from './bulk.ts'
 import { write } from './export.ts'
 import { time } from './filter.ts'
+import { idAmong } from './ids.ts'
 import { brief, many, type Output } from './output.ts'
 import { inStore, whole } from './settings.ts'
 
@@ -56,7 +57,7 @@ function filtered(name: string, text: string): Command {
   return new Command(name)
     .description(text)
     .argument('<service>', `the service; ${unrouted}: events that no service gets`)
-    .option('--id <id>', 'the event with this id')
+    .option('--id <id>', 'the event with this id, its beginning or its end')
     .option('--event <type>', 'events of this type, or pattern')
     .option('--handler <name>', 'those of this handler')
     .option('--reason <reason>', 'exhausted, refused, crashed, doubtful, or unrouted')
@@ -65,8 +66,20 @@ function filtered(name: string, text: string): Command {
     .option('--until <time>', 'archived before that time')
 }
 
-function filterOf({ id, event, handler, reason, error, since, until }: Flags): ArchiveFilter {
-  return present({ id, event, handler, reason, error, since: time('--since', since), until: time('--until', until) })
+/** Makes the filter; the id may be its beginning or its end. @throws UsageError SLUICE_AMBIGUOUS_ID, SLUICE_BAD_DURATION */
+async function filterOf(archive: EventArchive, { id: part, ...flags }: Flags): Promise<ArchiveFilter> {
+  const { event, handler, reason, error, since, until } = flags
+  const times = { since: time('--since', since), until: time('--until', until) }
+  const id = part === undefined ? undefined : await wholeId(archive, part)
+  return present({ id, event, handler, reason, error, ...times })
+}
+
+function wholeId(archive: EventArchive, part: string): Promise<string> {
+  return idAmong(part, async () => {
+    const all: { id: string; type: string }[] = []
+    await archive.each({}, ({ id, type }) => void (id !== null && all.push({ id, type })))
+    return all
+  })
 }
 
 async function inArchive<T>(
@@ -79,7 +92,7 @@ async function inArchive<T>(
 
 async function list(service: string, flags: Flags, command: Command): Promise<void> {
   await inArchive(service, command, async (archive, out) => {
-    const found = await archive.list(filterOf(flags), flags.max)
+    const found = await archive.list(await filterOf(archive, flags), flags.max)
     if (out.json) return out.object({ archived: found.map((one) => redactEvent(one)) })
     if (found.length === 0) return out.talk('no archived event matches')
     out.table([['EVENT', 'ID', 'HANDLER', 'ATTEMPTS', 'REASON', 'ERROR'], ...found.map(cells)])
@@ -95,7 +108,7 @@ const redactEvent = (archived: ArchivedEvent, reveals = false) => (reveals ? arc
 
 async function show(service: string, id: string, _: object, command: Command): Promise<void> {
   await inArchive(service, command, async (archive, out) => {
-    const found = await archive.list({ id })
+    const found = await archive.list({ id: await wholeId(archive, id) })
     if (found.length === 0)
       throw new UsageError('SLUICE_NO_SUCH_EVENT', `the archive of service "${service}" has no event ${id}`)
     for (const one of found)
@@ -110,10 +123,11 @@ function change(verb: 'replay' | 'discard', done: string) {
     if (flags.rate !== undefined) parseRate(flags.rate)
     await inArchive(service, command, async (archive, out) => {
       const text = `${many(await archive.count(), 'archived event')} of service "${service}"`
-      const which = Object.keys(filterOf(flags)).length === 0 ? text : `those that match of ${text}`
+      const filter = await filterOf(archive, flags)
+      const which = Object.keys(filter).length === 0 ? text : `those that match of ${text}`
       if (flags.yes !== true && !(await isWanted(out, { verb, done }, which))) return
       await changeMany(out, done, '', (options) =>
-        archive[verb](filterOf(flags), { ...options, ...present({ rate: flags.rate }) }),
+        archive[verb](filter, { ...options, ...present({ rate: flags.rate }) }),
       )
     })
   }
@@ -121,7 +135,9 @@ function change(verb: 'replay' | 'discard', done: string) {
 
 async function exportAll(service: string, flags: Flags, command: Command): Promise<void> {
   await inArchive(service, command, async (archive, out) => {
-    const count = await archive.each(filterOf(flags), (one) => write(JSON.stringify(redactEvent(one, flags.reveal))))
+    const count = await archive.each(await filterOf(archive, flags), (one) =>
+      write(JSON.stringify(redactEvent(one, flags.reveal))),
+    )
     out.hint(`${many(count, 'archived event')} written`)
   })
 }

@@ -6,7 +6,7 @@ import { present } from '../core/fields.ts'
 import { parseRate, type Rate } from '../core/rate.ts'
 import type { BulkOptions, JobFilter, Sluice, State } from '../index.ts'
 import { type FilterFlags, filterFlags, filterOf, inputOf, rejectListFlags } from './filter.ts'
-import { checkIdStart, idOf } from './ids.ts'
+import { checkIdPart, idOf } from './ids.ts'
 import { mustKnowAll } from './known.ts'
 import { brief, many, type Output } from './output.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
@@ -138,7 +138,7 @@ async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command,
   const isFiltered = Object.keys(filter).length > 0
   if (flags.rate !== undefined) parseRate(flags.rate)
   // Checked before the first job is changed.
-  ids.forEach(checkIdStart)
+  ids.forEach(checkIdPart)
   if (ids.length > 0 && (isFiltered || flags.all === true))
     throw new UsageError('SLUICE_BAD_OPTION', 'give ids, or select jobs by options; not both')
   if (ids.length > 0 && flags.dryRun === true)

@@ -1,9 +1,11 @@
 /** Aligns the columns of a table, and cuts cells so that its lines fit the terminal. */
 
 const gap = 2
-/** Cells are not cut below this; those of the first column, which has ids and names, not below the second. */
+/** Cells are not cut below this; those of the first column, which has names, and ids not below the second. */
 const least = 6
 const firstLeast = 14
+/** The heading of ids: these are cut at their beginning, since ids of one time begin alike. Commands take the rest. */
+const ofIds = 'ID'
 
 /** Returns the width to fit: that of the terminal, or COLUMNS; undefined: whatever it takes. */
 export function widthOf(): number | undefined {
@@ -29,10 +31,11 @@ export function aligned(rows: readonly (readonly string[])[], width?: number, sp
       width,
       others,
     )
-  const widths = width === undefined ? natural : fitted(natural, width)
+  const heads = rows[0] ?? []
+  const widths = width === undefined ? natural : fitted(natural, width, heads.indexOf(ofIds))
   return rows.map((row) =>
     row
-      .map((cell, column) => cut(cell, widths[column] ?? 0).padEnd(widths[column] ?? 0))
+      .map((cell, column) => cut(cell, widths[column] ?? 0, heads[column] === ofIds).padEnd(widths[column] ?? 0))
       .join(' '.repeat(gap))
       .trimEnd(),
   )
@@ -41,10 +44,10 @@ export function aligned(rows: readonly (readonly string[])[], width?: number, sp
 const lengthOf = (widths: readonly number[]) => widths.reduce((sum, one) => sum + one, gap * (widths.length - 1))
 
 /** Takes from the widest column, one character at a time, until the line fits. */
-function fitted(natural: readonly number[], width: number): number[] {
+function fitted(natural: readonly number[], width: number, idsAt: number): number[] {
   const widths = [...natural]
   for (let left = lengthOf(widths) - width; left > 0; left--) {
-    const spare = widths.map((one, column) => one - (column === 0 ? firstLeast : least))
+    const spare = widths.map((one, column) => one - (column === 0 || column === idsAt ? firstLeast : least))
     const widest = spare.indexOf(Math.max(...spare))
     if ((spare[widest] ?? 0) <= 0) break
     widths[widest] = (widths[widest] ?? 0) - 1
@@ -52,6 +55,8 @@ function fitted(natural: readonly number[], width: number): number[] {
   return widths
 }
 
-function cut(cell: string, width: number): string {
-  return cell.length <= width ? cell : `${cell.slice(0, Math.max(0, width - 1))}…`
+function cut(cell: string, width: number, isId: boolean): string {
+  if (cell.length <= width) return cell
+  const most = Math.max(0, width - 1)
+  return isId ? `…${cell.slice(cell.length - most)}` : `${cell.slice(0, most)}…`
 }

@@ -1,7 +1,6 @@
 /** `sluice jobs`: lists jobs. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
-import { present } from '../core/fields.ts'
 import { quoted } from '../core/printable.ts'
 import { redact } from '../core/redact.ts'
 import type { JobLine, State } from '../index.ts'
@@ -10,6 +9,7 @@ import { discardCommand } from './bulk.ts'
 import { editCommand } from './edit.ts'
 import { exportCommand } from './export.ts'
 import { type FilterFlags, filterFlags, filterOf } from './filter.ts'
+import { idOf } from './ids.ts'
 import { mustKnowAll } from './known.ts'
 import { brief, span } from './output.ts'
 import { showCommand } from './show.ts'
@@ -37,10 +37,10 @@ export function jobsCommand(): Command {
 
 async function listJobs(flags: ListFlags, command: Command): Promise<void> {
   const { before, max } = flags
-  const options = { ...filterOf(flags), max, ...present({ before }) }
+  const options = { ...filterOf(flags), max }
   const [out, found] = await inStore(command, async (sluice, sql) => {
     await mustKnowAll(sql, options)
-    return sluice.list(options)
+    return sluice.list({ ...options, ...(before === undefined ? {} : { before: await idOf(sql, before) }) })
   })
   const jobs = found.map((job) => ({ ...job, ...redact({ error: job.error, tags: job.tags, reason: job.reason }) }))
   if (out.json) return jobs.forEach((job) => out.object(job))

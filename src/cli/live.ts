@@ -80,7 +80,7 @@ async function blockOf(
   const { waiting, scheduled, done, failed } = status
   const now = running
     .slice(0, runningMost)
-    .map(({ task, job, sinceMs }) => `${task} ${job.slice(-6)} ${span(nowMs - sinceMs)}`)
+    .map(({ task, job, sinceMs }) => `${task} …${job.slice(-6)} ${span(nowMs - sinceMs)}`)
   const more = running.length > runningMost ? ` and ${running.length - runningMost} more` : ''
   return [
     '',

@@ -4,6 +4,7 @@ import { SluiceError, UsageError } from '../core/errors.ts'
 import { parkedText } from '../core/parked.ts'
 import { parkingOn } from '../claim/parking/parked.ts'
 import { fail, ok, type Finding } from './finding.ts'
+import { idOf, isIdPart } from './ids.ts'
 import { inStore } from './settings.ts'
 import { has, type StorageAt } from './storage.ts'
 
@@ -55,12 +56,13 @@ function nameFrom(id: string | undefined, { task, queue, limit, key, all }: Flag
 }
 
 async function release(id: string | undefined, flags: Flags, command: Command): Promise<void> {
-  const name = nameFrom(id, flags)
-  const [out, released] = await inStore(command, async (sluice) => {
+  const given = nameFrom(id, flags)
+  const [out, [name, released]] = await inStore(command, async (sluice, sql) => {
+    const name = id !== undefined && isIdPart(id) ? await idOf(sql, id) : given
     const names = name === undefined ? new Set((await sluice.parked()).map((one) => one.name)) : [name]
     const were: string[] = []
     for (const one of names) if (await sluice.release(one)) were.push(one)
-    return were
+    return [name, were] as const
   })
   if (name !== undefined && released.length === 0)
     throw new SluiceError('SLUICE_NOT_PARKED', `"${name}" is not parked; \`sluice status\` lists what is`)

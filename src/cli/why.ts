@@ -5,7 +5,7 @@ import { SluiceError, UsageError } from '../core/errors.ts'
 import { redact, redactText } from '../core/redact.ts'
 import type { Sql } from '../db/store.ts'
 import type { Job, Reason, Why } from '../index.ts'
-import { checkIdStart, idOf, noSuchJob } from './ids.ts'
+import { checkIdPart, idOf, noSuchJob } from './ids.ts'
 import { mustKnow } from './known.ts'
 import { brief, type Output, span } from './output.ts'
 import { inStore } from './settings.ts'
@@ -16,7 +16,7 @@ export function whyCommand(): Command {
     .description(
       'show every reason why a job waits, the binding one first; when it can start at the earliest, and about when',
     )
-    .argument('[id]', 'id of the job, or its beginning')
+    .argument('[id]', 'id of the job, its beginning or its end')
     .option('--task <name>', 'explain the job of this task that is next')
     .action(explain)
 }
@@ -24,7 +24,7 @@ export function whyCommand(): Command {
 async function explain(text: string | undefined, { task }: { task?: string }, command: Command): Promise<void> {
   if ((text === undefined) === (task === undefined))
     throw new UsageError('SLUICE_BAD_OPTION', 'give the id of a job (`sluice jobs` lists them), or --task <name>')
-  if (text !== undefined) checkIdStart(text)
+  if (text !== undefined) checkIdPart(text)
   const [out, { id, why, job }] = await inStore(command, async (sluice, sql) => {
     const id = text === undefined ? await nextOf(sql, task as string) : await idOf(sql, text)
     const answer = await sluice.why(id)

@@ -65,13 +65,19 @@ const inFleet: Mode = {
 
 const summaryMs = 10_000
 
+/** The heading of options that most people do not need. */
+const overBrokers = 'Options with RabbitMQ and Celery:'
+
 /** `sluice work`. */
 export function workCommand(): Command {
+  const rare = (flags: string, text: string) => new Option(flags, text).helpGroup(overBrokers)
   return workFlags(new Command('work'))
     .description('run jobs until Ctrl-C or SIGTERM; running attempts finish first')
-    .option('--broker', 'work on what `sluice dispatch` gives over RabbitMQ (env AMQP_URL)')
-    .option('--direct', 'without a store: execute --celery with grants of a Redis alone (env REDIS_URL, AMQP_URL)')
-    .option('--park', 'with --direct: put tasks that have failed for good into the queue <queue>.parked, too')
+    .addOption(rare('--broker', 'work on what `sluice dispatch` gives over RabbitMQ (env AMQP_URL)'))
+    .addOption(
+      rare('--direct', 'without a store: execute --celery with grants of a Redis alone (env REDIS_URL, AMQP_URL)'),
+    )
+    .addOption(rare('--park', 'with --direct: put tasks that have failed for good into the queue <queue>.parked, too'))
     .addOption(new Option('--live').hideHelp())
     .action(work)
 }
@@ -95,27 +101,32 @@ async function work(file: string | undefined, flags: Flags, command: Command): P
 
 /** Adds the options of commands that run jobs. */
 export function workFlags(command: Command): Command {
+  const celery = (flags: string, text: string) => new Option(flags, text).helpGroup(overBrokers)
   return command
     .argument('[tasks-file]', 'file that exports the tasks (env SLUICE_TASKS; default: as in sluice.config.ts)')
-    .option('--tasks <file>', 'file that exports the tasks (env SLUICE_TASKS; default: as in sluice.config.ts)')
+    .option('--tasks <file>', 'the same')
     .option('-c, --concurrency <n>', 'attempts at once (env SLUICE_CONCURRENCY; default 10)', whole(1, 10_000))
-    .option('--grace <span>', 'how long running attempts may go on at the end (env SLUICE_GRACE; default 25s)')
     .option('--queues <a,b>', 'queues to serve (env SLUICE_QUEUES; default all)')
-    .option(
-      '--celery <a,b>',
-      'queues of Celery whose messages become jobs (env SLUICE_CELERY_QUEUES; broker: CELERY_BROKER_URL, else AMQP_URL)',
-    )
-    .option(
-      '--celery-events',
-      'send events for Flower and `celery events` from the start (default: once they want them)',
-    )
-    .option('--celery-track-started', 'show producers of Celery the state STARTED (default: not)')
+    .option('--grace <span>', 'how long running attempts may go on at the end (env SLUICE_GRACE; default 25s)')
     .option('--rate <n/s>', 'attempts to begin at most in this process, such as 20/s (default: as limits allow)')
     .option(
       '--label <name=value>',
       "this worker's label, for limits by label; may be repeated (env SLUICE_LABELS; default host and ip)",
       (text: string, all: readonly string[] | undefined) => [...(all ?? []), text],
     )
+    .addOption(
+      celery(
+        '--celery <a,b>',
+        'queues of Celery whose messages become jobs (env SLUICE_CELERY_QUEUES; broker: CELERY_BROKER_URL, else AMQP_URL)',
+      ),
+    )
+    .addOption(
+      celery(
+        '--celery-events',
+        'send events for Flower and `celery events` from the start (default: once they want them)',
+      ),
+    )
+    .addOption(celery('--celery-track-started', 'show producers of Celery the state STARTED (default: not)'))
 }
 
 /**

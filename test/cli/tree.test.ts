@@ -57,6 +57,14 @@ describe('help', () => {
     }
   })
 
+  it('of a worker begins with what most people need', () => {
+    const [usual = '', ...rest] = find(['work']).helpInformation().split('Options with RabbitMQ and Celery:')
+    expect(rest).toHaveLength(1)
+    for (const flag of ['--tasks', '--concurrency', '--queues', '--grace', '--rate', '--label'])
+      expect(usual).toContain(flag)
+    expect(usual).not.toMatch(/--(celery|broker|direct|park)/)
+  })
+
   it('marks the options that a command cannot do without', () => {
     const lines = find(['pause']).helpInformation().split('\n')
     expect(lines.filter((line) => line.includes('(required)'))).toEqual([expect.stringContaining('--reason <text>')])
@@ -127,7 +135,7 @@ it.each([
   expect(nearest(name, ['crm', 'sync-contact', 'mail'])).toBe(found)
 })
 
-it('tables fit 60 to 200 columns, and keep the beginning of an id', () => {
+it('tables fit 60 to 200 columns, and keep the end of an id', () => {
   const id = '01a20698-4721-70ef-b834-839e080c99ef'
   const rows = [
     ['ID', 'STATE', 'TASK', 'ERROR'],
@@ -135,7 +143,8 @@ it('tables fit 60 to 200 columns, and keep the beginning of an id', () => {
   ]
   for (const width of [60, 80, 120, 200])
     for (const line of aligned(rows, width)) expect(line.length).toBeLessThanOrEqual(width)
-  expect(aligned(rows, 60)[1]).toContain(id.slice(0, 13))
+  // Ids that were made together begin alike, so the end is shown.
+  expect(aligned(rows, 60)[1]).toMatch(/^…\S*839e080c99ef /)
   expect(aligned(rows, 200)[1]).toContain(id)
   expect(aligned(rows)[1]).toContain(rows[1]?.at(-1)?.trimEnd())
   expect(aligned(Array.from({ length: 150_000 }, () => ['a', 'b']))).toHaveLength(150_000)
@@ -161,7 +170,7 @@ it('a suggested command names the store, and leaves its URL to the reader if tha
 })
 
 it('the options that were given are written as they were, but for one', () => {
-  const given = ['--celery', 'a,b', '--celery-events', '--rate', '5/s', '--label', 'ip=1', '--label', 'zone=x']
+  const given = ['--rate', '5/s', '--label', 'ip=1', '--label', 'zone=x', '--celery', 'a,b', '--celery-events']
   const work = workFlags(new Command('work')).parse(['-c', '4', ...given, '--tasks', 'tasks.ts'], { from: 'user' })
   expect(givenOptions(work, '--tasks')).toEqual(['--concurrency', '4', ...given])
 })

@@ -1,5 +1,6 @@
 /** What new users met on the command line (stops that nobody saw, typos that passed), as it has to be. */
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import { newId } from '../../src/core/hash.ts'
 import { createProject, objects, type Project, type Ran } from '../cli/program.ts'
 import { freshDatabase } from '../servers/database.ts'
 
@@ -66,6 +67,41 @@ it('why takes the beginning of an id and a task, and lists the jobs of an ambigu
   expect(many.err).toContain('(sync-contact, waiting)')
   expect((await project.runWarm(['why', '--task', 'sync-contact'])).out).toContain('sluice resume --limit crm --key a1')
   expect(await project.runWarm(['why', '0000000'])).toMatchObject({ code: 1 })
+})
+
+it('every command that takes the id of a job takes its end, as a narrow table shows it', async () => {
+  project.write('other.ts', `import { task } from 'sluice'\nexport const other = task('other', { run: () => 1 })`)
+  const ends = ['000000aaaaaa', '000000bbbbbb', '111111bbbbbb']
+  const ids = ends.map((end) => `${newId().slice(0, 24)}${end}`)
+  for (const id of ids) await project.run(['send', 'other', '{}', '--tasks', 'other.ts', '--id', id])
+  const id = String(ids[0])
+  const end = `…${id.slice(-8)}`
+  const commands = [
+    ['why', end],
+    ['why', id.slice(-8)],
+    ['jobs', 'show', end],
+    ['reprioritise', end, '--priority', '3'],
+    ['cancel', end],
+    ['retry', end],
+    ['jobs', 'show', end],
+    ['jobs', 'discard', end],
+    ['release', end],
+  ]
+  const answers = await Promise.all(commands.map((args) => project.runWarm(args)))
+  answers.push(await project.run(['jobs', 'edit', end, '{}', '--dry-run']))
+  for (const [i, { out, err }] of answers.entries()) expect(out + err, commands[i]?.join(' ')).toContain(id)
+  const before = objects(
+    (await project.runWarm(['jobs', '--task', 'other', '--before', ids[2]?.slice(-9) ?? '', '--json'])).out,
+  )
+  expect(before.map((job) => job['id'])).toContain(ids[1])
+  expect(before.map((job) => job['id'])).not.toContain(ids[2])
+  const many = await project.runWarm(['cancel', 'bbbbbb'])
+  expect(many).toMatchObject({
+    code: 2,
+    err: expect.stringMatching(/several job ids end with bbbbbb: .*\(other, waiting\)/),
+  })
+  for (const one of ids.slice(1)) expect(many.err).toContain(one)
+  await project.runWarm(['cancel', '--task', 'other', '--yes'])
 })
 
 it('jobs distinguishes a delay from a retry', async () => {
