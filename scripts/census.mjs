@@ -111,14 +111,11 @@ function reachable(functions, from) {
   return [...found]
 }
 
-/** Returns the deepest nesting of calls below a function. A recursive call is not followed. */
-function depth(functions, name, above = new Set(), known = new Map()) {
-  if (known.has(name)) return known.get(name)
-  const below = new Set(above).add(name)
-  const deeper = [...functions.get(name).calls].filter((called) => !below.has(called))
-  const most = Math.max(0, ...deeper.map((called) => 1 + depth(functions, called, below, known)))
-  known.set(name, most)
-  return most
+/** Returns the deepest nesting of calls below a function, by way of the functions `above`; a recursive call is not followed. */
+function depth(functions, name, above = []) {
+  const way = [...above, name]
+  const deeper = [...functions.get(name).calls].filter((called) => !way.includes(called))
+  return Math.max(0, ...deeper.map((called) => 1 + depth(functions, called, way)))
 }
 
 /** Counts the statements that claims start, on connections with warm plan caches. */

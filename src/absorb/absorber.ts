@@ -13,7 +13,7 @@ import type { RedisConnection } from '../redis/connect.ts'
 import { type AnyTask, type Sender, tasksByName } from '../tasks/task.ts'
 import type { DepthOptions } from '../worker/depth.ts'
 import { type Call, callOf, revokedResult, timesOf, unknownTask } from './call.ts'
-import type { InHand } from './inspection.ts'
+import type { CallInHand } from './inspection.ts'
 import type { Incoming, Post, Receiving } from './post.ts'
 import { logParked, park } from './parking.ts'
 import { Presence } from './presence.ts'
@@ -146,7 +146,7 @@ export class Absorber {
       }
   }
 
-  async #findInHand(kind: string): Promise<InHand[]> {
+  async #findInHand(kind: string): Promise<CallInHand[]> {
     type Row = { id: string; call: string; task: string; input: string | null; priority: number } & Times
     type Times = { due_at: Date | null; dispatched_at: Date | null }
     const { store } = this.#options

@@ -8,7 +8,7 @@ import type { WorkerEvents } from './worker-events.ts'
 /** Parameters of `Inspection`; see the fields. */
 export interface InspectionOptions {
   /** Resolves to what it has: `active` runs here, `reserved` waits, `scheduled` is not due yet. */
-  inHand(kind: 'active' | 'reserved' | 'scheduled'): Promise<readonly InHand[]> | readonly InHand[]
+  inHand(kind: 'active' | 'reserved' | 'scheduled'): Promise<readonly CallInHand[]> | readonly CallInHand[]
   /** Resolves to the ids of what was revoked. */
   revoked(): Promise<readonly string[]> | readonly string[]
   /** Messages are acknowledged when they have ended. */
@@ -24,7 +24,7 @@ export interface InspectionOptions {
 }
 
 /** A call that has no result yet. */
-export interface InHand {
+export interface CallInHand {
   readonly id: string
   readonly call: Pick<Call, 'queue' | 'task'>
   readonly task: string
@@ -89,7 +89,7 @@ function confOf({ queues, slots, events, tracksStarted, redis, acksLate }: Inspe
 }
 
 /** A call as `Request.info` of Celery has it; arguments are texts, cut short. */
-function infoOf(one: InHand, hostname: string, acksLate: boolean): object {
+function infoOf(one: CallInHand, hostname: string, acksLate: boolean): object {
   const { id, call, task, priority, startedAt } = one
   const { queue, task: sentAs } = call
   const { args, kwargs } = argumentsOfInput(one.input)

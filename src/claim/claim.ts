@@ -29,7 +29,8 @@ export interface Claimer {
 
 /** A reply of `claim_jobs.sql`, whose header lists what it can mean. */
 interface Answer {
-  now_us: string | null
+  outcome: 'unchecked' | 'repeated' | 'decided'
+  now_us: string
   waited_us: string
   wake_us: string | null
   again: boolean
@@ -225,7 +226,7 @@ export class Claims {
       ahead,
     ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
-    if (row.now_us === null) {
+    if (row.outcome === 'unchecked') {
       await this.#store.call('check_epoch', [null, null, null])
       // The next try finds it checked, unless this connection leads to another server, as amid a failover.
       throw new StoreError('SLUICE_STORE_UNREACHABLE', 'the server has started since it was last checked')
@@ -250,7 +251,7 @@ export class Claims {
     this.#storeClock.recordReading(Number(row.now_us), answeredMs, sentMs)
     const [decidedMs, latestMs] = decidedBetween(row, sentMs, answeredMs)
     // Handed out by an earlier request: its grants are as old as that.
-    const isRepeated = row.again && row.wake_us !== null
+    const isRepeated = row.outcome === 'repeated'
     const jobs = await this.#readJobs(row.jobs, id, isRepeated ? firstMs : decidedMs)
     // The life of a grant counts from the earliest time that its instant may be here, and its use begins at the latest.
     if (row.instants !== null)
@@ -269,7 +270,7 @@ export class Claims {
     return {
       jobs,
       again: row.again,
-      wakeMs: row.wake_us === null || isRepeated ? undefined : Number(row.wake_us) / 1_000,
+      wakeMs: row.wake_us === null ? undefined : Number(row.wake_us) / 1_000,
     }
   }
 

@@ -1,13 +1,14 @@
 -- Decides a claim among many lanes. It selects lanes, locks their buckets, reads the clock once, divides the room,
 -- marks and charges jobs, and advances the lanes. All claims take their locks in this order. The caller has locked the
 -- classes.
+-- p_news: what has arrived for them, and is absorbed
 create or replace function engine.decide_claim(
-  p_claim uuid, p_worker bigint, p_classes bigint[], p_new bigint[], p_want integer, p_cap bigint, p_since bigint,
+  p_claim uuid, p_worker bigint, p_classes bigint[], p_news engine.news[], p_want integer, p_cap bigint, p_since bigint,
   p_most integer, p_ahead integer default null) returns engine.served
 language plpgsql as $$
 declare
-  v_done engine.served := row(
-    engine.limiter_now_us(p_cap), 0, false, null, false, null, true, null, null, null, null, null);
+  v_done engine.served;
+  v_new bigint[];  -- classes in which no job waited until now
   v_cand record;
   v_buckets bigint[];
   v_real record;  -- what those buckets are to this worker: engine.resolve_buckets
@@ -18,9 +19,19 @@ declare
   v_lanes sluice.lane[]; v_next sluice.lane[];
   v_mark engine.marked; v_ids bigint[]; v_blocked integer[];
 begin
+  v_done.now_us := engine.limiter_now_us(p_cap); v_done.granted := 0; v_done.again := false; v_done.soon := false;
+  if p_ahead > p_most then
+    -- More lanes only if claims grant ahead, because reading a lane costs as much as granting a job.
+    p_most := case when exists (select 1 from sluice.list l where l.class = any (p_classes) and l.lead > 0)
+      then least(256, p_ahead + 1) else p_most end;
+  end if;
+  v_new := array(
+    select (n.state).class from unnest(p_news) n
+    where (n.state).waiting <= (select sum(c) from unnest(n.counts) c));
   v_cand := engine.select_lanes(
-    p_classes, p_new, greatest(p_want, least(p_ahead, p_most - 1)), v_done.now_us, p_since, p_most);
-  v_lanes := v_cand.lanes; if v_lanes is null then return v_done; end if;
+    p_classes, v_new, greatest(p_want, least(p_ahead, p_most - 1)), v_done.now_us, p_since, p_most);
+  v_lanes := v_cand.lanes;
+  if v_lanes is null then return v_done; end if;
   select array_agg(l.id order by l.ordinality), bool_or(l.costed) into v_ids, v_costed
   from unnest(v_lanes) with ordinality l;
   v_buckets := array(select distinct b from unnest(v_lanes) l, unnest(l.buckets) b order by b);
@@ -32,7 +43,8 @@ begin
   v_ahead := engine.grant_lanes_ahead(v_lanes, v_buckets, v_is.rooms, p_want, v_is.now_us,
     case when v_real.labels is null and not v_costed and cardinality(p_classes) = 1 then p_ahead end);
   if v_ahead.instants is not null then  -- what is held now may try the vendor at an instant
-    v_done.probing := exists (select 1 from unnest(v_is.rooms) r where r.probe > 0); end if;
+    v_done.probing := exists (select 1 from unnest(v_is.rooms) r where r.probe > 0);
+  end if;
   v_share := engine.divide_room(coalesce(cardinality(v_ahead.instants), p_want), v_lanes, v_cand.starts, v_cand.steps,
     v_buckets, coalesce(v_ahead.rooms, v_is.rooms), v_cand.horizon, v_is.at, v_is.first);
   v_blocked := array_replace(v_share.blocked, 0, coalesce(v_ahead.deciding, 0));

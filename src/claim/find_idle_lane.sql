@@ -11,7 +11,7 @@ language plpgsql as $$
 declare
   v_is record;
 begin
-  -- As in engine.claim_jobs. No lock: a rescue of this worker is under way, or waits for the end of this transaction.
+  -- As in engine.assert_worker. No lock: a rescue of this worker is under way, or waits for this transaction.
   if not pg_try_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) then  -- lock: worker
     return; end if;
   select l.lane, s.snap, right(s.snap::text, 1) <> ':' as unsure,

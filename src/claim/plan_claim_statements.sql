@@ -8,9 +8,9 @@ language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = o
 declare
   v_now constant bigint := engine.limiter_now_us(p_cap);
 begin
-  perform engine.lock_classes('{}'), engine.record_class_states(array[null::engine.news], '{}', '{}'),
+  perform engine.read_locked_classes('{}'), engine.record_class_states(array[null::engine.news], '{}', '{}'),
     engine.read_arrivals(null);
-  perform engine.claim_lone_lane(null, p_worker, null, null, 0, v_now, 0, p_cap, 0),
+  perform engine.claim_lone_lane(null, p_worker, null, 0, v_now, 0, p_cap, 0),
     engine.grant_lanes_ahead('{}', '{-1}', '{}', 0, v_now, 1), engine.grant_ahead(null, 0, v_now),
     engine.read_claim_room('{}', '{}', '{}', '{}', p_cap),
     engine.mark_lane_jobs(null, p_worker, v_now, null, null, 0, '{}', null);

@@ -34,7 +34,7 @@ export function filterFlags(command: Command, states: readonly State[], usual?: 
     .option('--tag <tag>', 'jobs with this tag')
     .option(
       '--reason <reason>',
-      'why jobs ended (exhausted, refused, crashed, …), or are scheduled (retry, delay, throttled, snoozed, held)',
+      'why jobs ended (exhausted, refused, crashed, …), or are scheduled (retry, delay, throttled, snoozed, rule)',
     )
     .option('--error <text>', "a part of the last error's message, case-insensitive")
     .option('--error-code <code>', 'the code of the last error, such as SLUICE_HTTP_STATUS or ECONNREFUSED')

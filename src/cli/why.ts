@@ -87,7 +87,7 @@ function showWait(out: Output, why: Why, job: Job | undefined): void {
   if (notBefore !== undefined)
     out.line(`starts at the earliest ${moment(notBefore)}${about === undefined ? '' : `, about ${moment(about)}`}`)
   // Beside another reason its next attempt would not begin sooner.
-  const isRetry = reasons.every(({ kind }) => kind === 'backoff' || kind === 'throttled' || kind === 'snoozed')
+  const isRetry = reasons.every(({ kind }) => kind === 'retry' || kind === 'throttled' || kind === 'snoozed')
   const show = `\`sluice jobs show ${id}\``
   const otherwise = isRetry ? `\`sluice retry ${id}\` begins the next attempt now; ${show}` : show
   out.hint(reasons.find(({ todo }) => todo !== undefined)?.todo ?? otherwise)

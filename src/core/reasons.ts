@@ -7,7 +7,7 @@ export const failureReasons = ['exhausted', 'refused', 'crashed', 'expired', 'do
 export type FailureReason = (typeof failureReasons)[number]
 
 /** Why a job is scheduled: for another attempt or its first one, by the vendor, its handler, or a rule. */
-export const scheduledReasons = ['retry', 'delay', 'throttled', 'snoozed', 'held'] as const
+export const scheduledReasons = ['retry', 'delay', 'throttled', 'snoozed', 'rule'] as const
 
 /** See `scheduledReasons`. */
 export type ScheduledReason = (typeof scheduledReasons)[number]

@@ -1,5 +1,5 @@
 /** The epoch of the limits in Redis, which workers without a store begin and watch. */
-import { type Clock, leastUs, type Reading, stepForward } from '../core/clock.ts'
+import type { Clock, Reading } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { enter } from '../celery/redis-transport.ts'
@@ -7,7 +7,8 @@ import type { Log } from '../core/log.ts'
 import { hasLostReply, isOfReplica } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { RedisLimiter } from '../redis/limiter.ts'
-import { checkServer, type ServerCheck } from '../redis/server.ts'
+import { checkServer, judgeServer, type ServerCheck } from '../redis/server.ts'
+import { clockStepUs, readServerClock } from '../redis/server-clock.ts'
 import type { DirectDefinitions } from './definitions.ts'
 
 /** Parameters of `EpochWatch`; see the fields. */
@@ -29,8 +30,6 @@ const lookMs = 5_000
 const checkMs = 30_000
 /** Time between two checks, in ms, while there is no state to grant from. */
 const retryMs = 250
-/** If the clock was set back by less than this, in us, limits wait for it. */
-const backUs = 2_000_000
 
 /** Checks which epoch stands: now and then, and whenever Redis has not answered as it should. */
 export class EpochWatch {
@@ -115,14 +114,13 @@ export class EpochWatch {
     const { redis, clock, log } = this.#options
     const past = this.#check
     this.#check = await checkServer(redis, past, clock)
-    const { findings } = this.#check
-    if (findings.some(({ code, isError }) => isError && code === 'evicted')) this.#distrust(epoch)
-    const unfit = findings.find(({ code, isError }) => isError && code !== 'evicted')
+    const { hasEvicted, unfit } = judgeServer(this.#check)
+    if (hasEvicted) this.#distrust(epoch)
     // The address may lead to another server by now.
     if (unfit?.code === 'replica') redis.reset()
     if (unfit !== undefined) throw new UsageError('SLUICE_BAD_REDIS', unfit.text)
     this.#checkedMs = clock.monotonicMs()
-    if (past === undefined) for (const { text } of findings) log.warn(text)
+    if (past === undefined) for (const { text } of this.#check.findings) log.warn(text)
   }
 
   #distrust(epoch: string | undefined): void {
@@ -133,9 +131,7 @@ export class EpochWatch {
 
   async #look(): Promise<void> {
     const { limiter, clock, definitions, log } = this.#options
-    const sentMs = clock.monotonicMs()
-    const stands = await limiter.readEpoch(owner)
-    const reading = { us: stands.nowUs, sentMs, receivedMs: clock.monotonicMs(), bootMs: clock.bootMs() }
+    const { answer: stands, reading } = await readServerClock(clock, () => limiter.readEpoch(owner))
     if (this.#hasStepped(reading, stands.id)) this.#distrust(stands.id)
     this.#past = { ...reading, epoch: stands.id }
     this.#options.onReading(reading)
@@ -165,9 +161,7 @@ export class EpochWatch {
   /** Two readings show a step only within one epoch; a new epoch may have begun because another worker saw the step. */
   #hasStepped(reading: Reading, epoch: string | undefined): boolean {
     const past = this.#past
-    if (past === undefined || past.epoch !== epoch) return false
-    const { byUs, isOwn } = stepForward(past, reading)
-    return (byUs > 0 && !isOwn) || leastUs(past, reading.sentMs) - reading.us >= backUs
+    return past !== undefined && past.epoch === epoch && clockStepUs(past, reading) !== undefined
   }
 
   #setEpoch(epoch: string | undefined): void {

@@ -302,11 +302,11 @@ export class Hand {
   }
 
   /** Carries out the end of a message, and then acknowledges it. */
-  #settle(entry: InHand, carry: () => Promise<void>): void {
+  #settle(entry: MessageInHand, carry: () => Promise<void>): void {
     void this.#carryOut(entry, carry)
   }
 
-  async #carryOut(entry: InHand, carry: () => Promise<void>): Promise<void> {
+  async #carryOut(entry: MessageInHand, carry: () => Promise<void>): Promise<void> {
     const { clock, log } = this.#options
     const { signal } = this.#end
     for (;;) {
@@ -332,7 +332,7 @@ export class Hand {
    * Carries out the end of a message. A message that no server will ever take, because its headers have become too long
    * for example, is parked.
    */
-  async #carry(entry: InHand, carry: () => Promise<void>): Promise<void> {
+  async #carry(entry: MessageInHand, carry: () => Promise<void>): Promise<void> {
     try {
       await carry()
     } catch (error) {
@@ -345,7 +345,7 @@ export class Hand {
    * Sends a message that this worker has not begun to its queue again. If the server did that, it would mark the
    * message as perhaps begun by a lost worker.
    */
-  #giveBack(entry: InHand & Pick<Entry, 'progress'>): void {
+  #giveBack(entry: MessageInHand & Pick<Entry, 'progress'>): void {
     const { delivery, progress } = entry
     if (!delivery.isRedelivered) return this.#settle(entry, () => this.#options.ends.sendLater(entry, progress, 0))
     delivery.reject({ requeue: true })
@@ -369,7 +369,7 @@ export class Hand {
     return this.#dropped.delete(key) && nowMs - (this.#backMs ?? nowMs) < droppedMs
   }
 
-  #forget(entry: InHand): void {
+  #forget(entry: MessageInHand): void {
     if (this.#held.get(entry.key) === entry) this.#held.delete(entry.key)
     this.#countClosed()
   }
@@ -381,7 +381,7 @@ export class Hand {
 }
 
 /** A message in hand, as far as it was read. */
-type InHand = Pick<Entry, 'key' | 'queue' | 'delivery' | 'mayHaveBeenSent'> & Partial<Entry>
+type MessageInHand = Pick<Entry, 'key' | 'queue' | 'delivery' | 'mayHaveBeenSent'> & Partial<Entry>
 
 /** True if an attempt has sent nothing, mostly because its grant was too old. */
 const isUncalled = (outcome: Outcome) => ['unused', 'return'].includes(outcome.kind) && !('delayMs' in outcome)

@@ -1,5 +1,5 @@
 /** A worker without a store: executes tasks of Celery producers, and takes their grants itself, in Redis. */
-import type { InHand } from '../absorb/inspection.ts'
+import type { CallInHand } from '../absorb/inspection.ts'
 import { Presence } from '../absorb/presence.ts'
 import { RabbitPost } from '../absorb/rabbit-post.ts'
 import { Results } from '../absorb/results.ts'
@@ -217,7 +217,7 @@ export class DirectWorker {
 }
 
 /** Returns a message as `celery inspect` shows it. */
-function shown({ message, call, task, input, begunMs }: Entry): InHand {
+function shown({ message, call, task, input, begunMs }: Entry): CallInHand {
   const { id, priority } = message
   return {
     id,

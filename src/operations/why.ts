@@ -129,9 +129,9 @@ function scheduled(found: Explanation): Reason[] {
   if (found.delay_reason === 'older-code')
     return [{ kind: 'limit', text: 'older code that still runs does not allow its cost', ...at }]
   if (found.delay_reason !== null) return [{ kind: 'rule', text: `held by ${found.delay_reason}`, ...at }]
-  if (found.attempt === 0) return [{ kind: 'scheduled', text: 'scheduled for later', ...at }]
+  if (found.attempt === 0) return [{ kind: 'delay', text: 'scheduled for later', ...at }]
   return [
-    { kind: 'backoff', text: `attempt ${found.attempt} failed, and another one follows${errorSuffix(found)}`, ...at },
+    { kind: 'retry', text: `attempt ${found.attempt} failed, and another one follows${errorSuffix(found)}`, ...at },
   ]
 }
 

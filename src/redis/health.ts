@@ -2,13 +2,14 @@
  * Watches whether Redis answers and has the state of the epoch that counts. If it has lost that state, it begins
  * another epoch.
  */
-import { leastUs, type Reading, stepForward } from '../core/clock.ts'
+import type { Reading } from '../core/clock.ts'
 import { StoreError, UsageError, textOfError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisConnection } from './connect.ts'
 import type { RedisLimiter } from './limiter.ts'
 import { hasLostReply, isOfReplica } from './client.ts'
-import { checkServer, type ServerCheck } from './server.ts'
+import { checkServer, judgeServer, type ServerCheck } from './server.ts'
+import { clockStepUs, readServerClock } from './server-clock.ts'
 import type { SharedDefinitions } from './definitions.ts'
 import { OthersBeginError, type SharedEpochs } from './epochs.ts'
 
@@ -34,8 +35,6 @@ const looksPerServer = 6
 const quietMs = 1_000
 const retryMsMax = 500
 const warnMs = 60_000
-/** If the clock was set back by less than this, limits wait for it. */
-const backUs = 2_000_000
 
 /** One process's watch over Redis. */
 export class RedisHealth {
@@ -206,24 +205,21 @@ export class RedisHealth {
   async #readClock(): Promise<void> {
     const { store, epochs } = this.#options
     const { clock, log } = store
-    const sentMs = clock.monotonicMs()
-    const { mine, nowUs } = await epochs.readEpoch()
-    const reading = { us: nowUs, sentMs, receivedMs: clock.monotonicMs(), bootMs: clock.bootMs() }
+    const { answer, reading } = await readServerClock(clock, () => epochs.readEpoch())
     const [past, of] = [this.#reading, this.#clockOf]
     this.#reading = reading
     this.#clockOf = epochs.current
     if (past === undefined) return this.#options.onClockRead(reading)
-    const { byUs, isOwn } = stepForward(past, reading)
-    const behindUs = leastUs(past, sentMs) - nowUs
-    if (!(byUs > 0 && !isOwn) && behindUs < backUs) {
+    const stepUs = clockStepUs(past, reading)
+    if (stepUs === undefined) {
       this.#options.onClockRead(reading)
       // Another process has begun an epoch.
-      if (mine !== epochs.current) this.recordFailure(undefined)
+      if (answer.mine !== epochs.current) this.recordFailure(undefined)
       return
     }
     this.force(of)
     log.warn("Redis's clock stepped: limits in it continue from the ledger; repair that clock", {
-      seconds: Math.round((byUs > 0 ? byUs : -behindUs) / 1e6),
+      seconds: Math.round(stepUs / 1e6),
     })
   }
 
@@ -233,12 +229,12 @@ export class RedisHealth {
     const logged = new Set(this.#lastCheck?.findings.map(({ code }) => code))
     for (const { code, isError, text } of look.findings)
       if (!logged.has(code)) store.log[isError ? 'error' : 'warn'](text)
-    const hasEvicted = look.findings.some(({ code, isError }) => code === 'evicted' && isError)
+    const { hasEvicted, unfit } = judgeServer(look)
     const of = this.#lookOf
     this.#lookOf = this.#options.epochs.current
     this.#lastCheck = look
     this.#isReplica = look.findings.some(({ code }) => code === 'replica')
-    this.#unfit = look.findings.find(({ code, isError }) => isError && code !== 'evicted')?.text
+    this.#unfit = unfit?.text
     if (hasEvicted && of !== undefined) this.force(of)
   }
 }

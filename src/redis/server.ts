@@ -37,6 +37,15 @@ export interface ServerCheck {
   evicted: number | undefined
 }
 
+/** What a check means for limits that are in the server: whether keys may be gone, and why it may not have limits at all. */
+export function judgeServer({ findings }: ServerCheck): { hasEvicted: boolean; unfit: RedisFinding | undefined } {
+  const errors = findings.filter(({ isError }) => isError)
+  return {
+    hasEvicted: errors.some(({ code }) => code === 'evicted'),
+    unfit: errors.find(({ code }) => code !== 'evicted'),
+  }
+}
+
 /** From this version on, scripts may write after they have read the clock. */
 const majorLeast = 5
 /** Clocks that are set by the network are closer than this by far. */

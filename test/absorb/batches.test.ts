@@ -67,7 +67,7 @@ async function absorbing({ onTestFinished }: Pick<TestContext, 'onTestFinished'>
   return { sluice, batches, sent, acked, take }
 }
 
-it('absorbs a first message at once, and gathers the next ones until they are enough', async (context) => {
+it('an absorber absorbs a first message at once, and gathers the next ones until they are enough', async (context) => {
   const { batches, acked, take } = await absorbing(context, true)
   await take({})
   await until(() => acked.length === 1)
@@ -78,7 +78,7 @@ it('absorbs a first message at once, and gathers the next ones until they are en
   expect(batches).toEqual([1, 100])
 })
 
-it('takes messages with one id for one call, also if they arrive together', async (context) => {
+it('an absorber takes messages with one id for one call, also if they arrive together', async (context) => {
   const { sluice, sent, acked, take } = await absorbing(context)
   await take({ id: 'same' }, { id: 'same', task: 'other' }, {})
   await until(() => acked.length === 3)
@@ -86,7 +86,7 @@ it('takes messages with one id for one call, also if they arrive together', asyn
   expect(sent).toEqual([])
 })
 
-it('records no more at a time than a statement should have', async (context) => {
+it('an absorber records no more at a time than a statement should have', async (context) => {
   const { batches, acked, take } = await absorbing(context)
   const callbacks = [signature('other', ['x'.repeat(250_000)])]
   await take(...copies(40, { callbacks }))

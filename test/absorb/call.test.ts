@@ -25,7 +25,7 @@ const message = (more: Partial<TaskMessage>): TaskMessage => ({ ...blank, id: 'a
 const job = { id: 'j', attempt: 1, ambiguous: false } as ClaimedJob
 const failed = { state: 'failed', reason: 'exhausted', result: null, error: null }
 
-it('returns the input that a remote task is called with', () => {
+it('an absorber returns the input that a remote task is called with', () => {
   const any = task('any', { run: () => undefined })
   const input = fc.oneof(
     fc.dictionary(fc.string(), fc.jsonValue()),
@@ -37,7 +37,7 @@ it('returns the input that a remote task is called with', () => {
   })
 })
 
-it('calls a remote task with the arguments that a producer gave', () => {
+it('an absorber calls a remote task with the arguments that a producer gave', () => {
   const any = task('any', { run: () => undefined })
   const args = fc.array(fc.jsonValue(), { maxLength: 3 })
   const kwargs = fc.dictionary(
@@ -50,12 +50,12 @@ it('calls a remote task with the arguments that a producer gave', () => {
   })
 })
 
-it('puts positional arguments beside named ones', () => {
+it('an absorber puts positional arguments beside named ones', () => {
   expect(inputOf({ args: [1, 2], kwargs: { a: 3 } })).toEqual({ a: 3, args: [1, 2] })
   expect(inputOf({ args: [], kwargs: {} })).toEqual({})
 })
 
-it('lets a job begin from its eta on, and not after it has expired', () => {
+it('an absorber lets a job begin from its eta on, and not after it has expired', () => {
   expect(timesOf({ etaMs: undefined, expiresMs: undefined }, 100)).toEqual({})
   expect(timesOf({ etaMs: 150, expiresMs: 170 }, 100)).toEqual({ at: new Date(150), maxWait: 20 })
   expect(timesOf({ etaMs: undefined, expiresMs: 1e14 }, 100)).toEqual({ maxWait: 366 * 86_400_000 })
@@ -74,11 +74,11 @@ it.each([
     'FAILURE',
     { type: 'TypeError', args: ['no'] },
   ],
-])('reports a job that is %s', (_, ended, state, value) => {
+])('an absorber reports a job that is %s', (_, ended, state, value) => {
   expect(resultOf('a', ended)).toMatchObject({ id: 'a', state, value })
 })
 
-it('continues a chain with the result, and keeps what comes after', () => {
+it('an absorber continues a chain with the result, and keeps what comes after', () => {
   const own = { task_id: 'b', reply_to: 'q', queue: 'mail' }
   const chain = [signature('second', [2], { options: own }), signature('third')]
   const call = callOf(message({ chain, callbacks: [signature('told', [], { immutable: true })] }), 'celery')
@@ -91,7 +91,7 @@ it('continues a chain with the result, and keeps what comes after', () => {
   })
 })
 
-it('sends what follows an error only then, with the id of the task', () => {
+it('an absorber sends what follows an error only then, with the id of the task', () => {
   const call = callOf(message({ errbacks: [signature('mourn')], callbacks: [signature('told')] }), 'celery')
   expect(followersOf('a', call, resultOf('a', failed), 0).map((one) => one.message)).toMatchObject([
     { task: 'mourn', args: ['a'] },
@@ -99,7 +99,7 @@ it('sends what follows an error only then, with the id of the task', () => {
   expect(followersOf('a', call, resultOf('a', { ...failed, state: 'cancelled' }), 0)).toEqual([])
 })
 
-it('gives each task that follows an id of its own, and the same one whenever that is repeated', () => {
+it('an absorber gives each task that follows an id of its own, and the same one whenever that is repeated', () => {
   const [mourn, told] = [signature('mourn'), signature('told')]
   const body = signature('total', [], { options: { link_error: [mourn, mourn] } })
   const how = { errbacks: [mourn, mourn], callbacks: [told, told], chain: [told], chord: body, groupId: 'g' }
@@ -123,7 +123,7 @@ it('gives each task that follows an id of its own, and the same one whenever tha
   expect(ofMember('a')).toEqual(ofMember('b'))
 })
 
-it('sends a task that follows as its signature wants it: when, for how long, with which limits and headers', () => {
+it('an absorber sends a task that follows as its signature wants it: when, for how long, with which limits and headers', () => {
   const options = {
     countdown: 10,
     expires: '1970-01-01T00:01:00+00:00',
@@ -142,7 +142,7 @@ it('sends a task that follows as its signature wants it: when, for how long, wit
   ])
 })
 
-it('counts for a chord, and fails the rest of its chain', () => {
+it('an absorber counts for a chord, and fails the rest of its chain', () => {
   const body = signature('total', [], { options: { task_id: 'z', link_error: [signature('mourn')] } })
   const last = signature('last', [], { options: { task_id: 'l', group_id: 'h', group_index: 2, chord: body } })
   const call = callOf(message({ chord: body, groupId: 'g', groupIndex: 1, chain: [last], replyTo: 'q' }), 'celery')
@@ -167,7 +167,7 @@ it('counts for a chord, and fails the rest of its chain', () => {
   expect(chordFollowers(part, call, { error }, 0)).toMatchObject([{ message: { task: 'mourn', args: ['z'] } }])
 })
 
-it('tells the producer of a task that no worker has what to do, if it follows another one', () => {
+it('an absorber tells the producer of a task that no worker has what to do, if it follows another one', () => {
   expect(refusedResult({ id: 'a', task: 'lost' }, unknownTask('lost'))).toMatchObject({
     value: { type: 'NotRegistered', args: ['lost'] },
     traceback: expect.stringContaining('`routes`'),
@@ -180,7 +180,7 @@ const written = (kind: 'chain' | 'group', tasks: readonly unknown[], options = {
 const canvas = (...given: Parameters<typeof written>) => readSignature(written(...given))
 const named = (task: string, id: string) => signature(task, [], { options: { task_id: id } })
 
-it('sends each task of a group that ends a chain, and fails all of them, and what follows in them, with the chain', () => {
+it('an absorber sends each task of a group that ends a chain, and fails all of them, and what follows in them, with the chain', () => {
   const told = signature('told')
   const first = signature('b', [], { options: { task_id: 'B', link: told } })
   const last = canvas('group', [first, canvas('chain', [named('c', 'C'), named('d', 'D')])], {
@@ -197,7 +197,7 @@ it('sends each task of a group that ends a chain, and fails all of them, and wha
   expect(repliesOf(kept, resultOf('a', failed)).map(({ result }) => result.id)).toEqual(['a', 'B', 'C', 'D'])
 })
 
-it('takes a chain for its first task, with what is to be done after each step, and after the last', () => {
+it('an absorber takes a chain for its first task, with what is to be done after each step, and after the last', () => {
   const told = signature('told')
   const mourn = signature('mourn')
   const body = canvas('chain', [named('b', 'B'), named('c', 'C')], { link: [told], link_error: [mourn], queue: 'q' })
@@ -217,7 +217,7 @@ it('takes a chain for its first task, with what is to be done after each step, a
   expect(chordFollowers(part, call, { error }, 0)).toMatchObject([{ message: { task: 'mourn', args: ['B'] } }])
 })
 
-it('sends a chain by the options of the whole, which go before those of its first task, as Celery does', () => {
+it('an absorber sends a chain by the options of the whole, which go before those of its first task, as Celery does', () => {
   const first = signature('b', [], { options: { task_id: 'B', queue: 'own', countdown: 5 } })
   const second = signature('c', [], { options: { task_id: 'C', queue: 'own' } })
   const whole = canvas('chain', [first, second], { queue: 'q', priority: 3, chain: [named('d', 'D')] })
@@ -233,7 +233,7 @@ it('sends a chain by the options of the whole, which go before those of its firs
   ])
 })
 
-it('gives no result to the first task of an immutable chain', () => {
+it('an absorber gives no result to the first task of an immutable chain', () => {
   const tasks = [named('b', 'B'), named('c', 'C')]
   expect(
     readSignature({ task: 'celery.chain', kwargs: { tasks }, immutable: true, subtask_type: 'chain' }),
@@ -256,7 +256,7 @@ const chord = (id: string, members: readonly unknown[], body: unknown, more: obj
   })
 }
 
-it('begins a chord that follows: sends its members, and after them its last task with what follows the chord', () => {
+it('an absorber begins a chord that follows: sends its members, and after them its last task with what follows the chord', () => {
   const [mourn, last] = [signature('mourn'), signature('d', [], { options: { task_id: 'D', link_error: [] } })]
   const members = [named('b', 'B'), written('chain', [named('c', 'C'), named('x', 'X')])]
   const follows = chord('g', members, last, { options: { task_id: 'g', link_error: [mourn], priority: 3 } })
@@ -274,7 +274,7 @@ it('begins a chord that follows: sends its members, and after them its last task
   expect(chordPartsOf(kept, resultOf('a', failed))).toEqual([])
 })
 
-it('begins a chord as the last task of a chord, without its result if it takes none, or without members', () => {
+it('an absorber begins a chord as the last task of a chord, without its result if it takes none, or without members', () => {
   const inner = chord('h', [named('b', 'B')], named('c', 'C'), { immutable: true })
   const call = callOf(message({ chord: inner, groupId: 'g', groupIndex: 0 }), 'celery')
   const done = resultOf('a', { state: 'done', reason: null, result: '1', error: null })
@@ -287,7 +287,7 @@ it('begins a chord as the last task of a chord, without its result if it takes n
   expect(followersOf('a', empty, done, 0)).toMatchObject([{ message: { id: 'C', args: [[]], chain: [] } }])
 })
 
-it('refuses what follows a group in a chain, an empty chain, and a chord of which a member ends in a group', () => {
+it('an absorber refuses what follows a group in a chain, an empty chain, and a chord of which a member ends in a group', () => {
   const group = canvas('group', [named('b', 'B')])
   const refused = /cannot be carried out: .*(follow a group|empty chain|no list|ends in a group|"chunks" follows)/
   expect(() => canvas('chain', [group, named('c', 'C')])).toThrow(refused)

@@ -39,7 +39,7 @@ it.for([
   ['NaN', 'NaN'],
   ['NaN in a list', '{"a": [NaN]}'],
   ['a list of 50,000 levels', deep],
-] as const)('with %s in a header are parked, and hold up no other', async ([, header], context) => {
+] as const)('messages with %s in a header are parked, and hold up no other', async ([, header], context) => {
   await admin.send('FLUSHALL', [])
   const calls: unknown[] = []
   const note = task('note', { input: z.unknown(), run: (input) => void calls.push(input) })
@@ -50,7 +50,7 @@ it.for([
   expect(Number(await admin.send('LLEN', ['celery.parked']))).toBe(1)
 })
 
-it('with NaN as their priority are carried out, or parked, and hold up no other', async (context) => {
+it('messages with NaN as their priority are carried out, or parked, and hold up no other', async (context) => {
   await admin.send('FLUSHALL', [])
   const calls: unknown[] = []
   const note = task('note', { input: z.unknown(), run: (input) => void calls.push(input) })

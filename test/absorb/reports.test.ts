@@ -39,7 +39,7 @@ async function reporting(tasks: readonly AnyTask[], finish: (result: TaskResult)
   return { url, sluice, db, reporter, record, called, statements }
 }
 
-it('sends the end of a call once, though that of another one could not be sent', async () => {
+it('a reporter sends the end of a call once, though that of another one could not be sent', async () => {
   const sent: string[] = []
   let failures = 2
   const note = task('note', { run: () => 'noted' })
@@ -68,7 +68,7 @@ it('sends the end of a call once, though that of another one could not be sent',
 it.each([
   { what: 'after a tenth of a second', thenMs: 100 },
   { what: 'when the clock of the store was set back', thenMs: -3_600_000 },
-])('leaves what has just ended to the process that executed it, and sends it $what', async ({ thenMs }) => {
+])('a reporter leaves what has just ended to the process that executed it, and sends it $what', async ({ thenMs }) => {
   const note = task('note', { run: () => 'noted' })
   const sent: string[] = []
   const { sluice, db, reporter, record, statements } = await reporting([note], ({ id }) => sent.push(id))
@@ -88,7 +88,7 @@ it.each([
   await until(() => sent.length === 1, 'it is sent')
 })
 
-it('goes on with other calls while another client has locked the job of a revoked one', async () => {
+it('a reporter goes on with other calls while another client has locked the job of a revoked one', async () => {
   const sent: string[] = []
   const note = task('note', { run: () => 'noted' })
   const { url, sluice, db, reporter, record, called } = await reporting([note], ({ id, state }) =>
@@ -131,7 +131,7 @@ async function allEnded(db: Queryable): Promise<void> {
   await until(async () => (await db.query<{ n: number }>(sql))[0]?.n === 1_001, 'all have ended')
 }
 
-it('sends the results of calls behind a thousand that cannot be sent', async () => {
+it('a reporter sends the results of calls behind a thousand that cannot be sent', async () => {
   const note = task('note', { run: () => 'noted' })
   const sent: string[] = []
   const { sluice, db, reporter } = await reporting([note], ({ id }) => {
@@ -148,7 +148,7 @@ it('sends the results of calls behind a thousand that cannot be sent', async () 
   await until(() => sent.includes('last'), 'the last one is sent')
 })
 
-it('sends no more in a look for which the broker is away', async () => {
+it('a reporter sends no more in a look for which the broker is away', async () => {
   const note = task('note', { run: () => 'noted' })
   const tried: string[] = []
   const { sluice, db, reporter } = await reporting([note], ({ id }) => {
@@ -165,7 +165,7 @@ it('sends no more in a look for which the broker is away', async () => {
   expect(new Set(tried.slice(0, 1_001)).size).toBe(1_000)
 })
 
-it('closes after the first portion of large results that cannot be sent', async () => {
+it('a reporter closes after the first portion of large results that cannot be sent', async () => {
   const note = task('note', { run: () => 'noted' })
   const tried: string[] = []
   const { sluice, db, reporter, record } = await reporting([note], ({ id }) => {
@@ -183,7 +183,7 @@ it('closes after the first portion of large results that cannot be sent', async 
   expect(tried).toHaveLength(1)
 })
 
-it('rests for seconds at most between looks that find nothing and take a second', async () => {
+it('a reporter rests for seconds at most between looks that find nothing and take a second', async () => {
   let nowMs = 0
   const looks: number[] = []
   const run = async (name: string) => {
@@ -210,7 +210,7 @@ it('rests for seconds at most between looks that find nothing and take a second'
   expect(Math.max(...rests)).toBe(9_000)
 })
 
-it('looks at other calls, though the results of jobs that end here cannot be sent', async () => {
+it('a reporter looks at other calls, though the results of jobs that end here cannot be sent', async () => {
   let [nowMs, looks] = [0, 0]
   let notice: (job: { job: string }) => void = () => {}
   const own = { state: 'done', reason: null, result: null, error: null, started_ms: null, ended_ms: null }
@@ -249,7 +249,7 @@ it('looks at other calls, though the results of jobs that end here cannot be sen
   await until(() => looks > 2, 'it looks again and again')
 })
 
-it('revokes a call that is being recorded in this moment', async () => {
+it('a reporter revokes a call that is being recorded in this moment', async () => {
   const { url } = await freshDatabase()
   const sluice = await Sluice.open({ store: url })
   onTestFinished(() => sluice.close())

@@ -10,7 +10,7 @@ import { storeOn } from '../../src/db/store.ts'
 import { task } from '../../src/index.ts'
 import { plain } from './stage.ts'
 
-it('is recorded as soon as the store is back, and answered then', async ({ onTestFinished }) => {
+it('a revocation is recorded as soon as the store is back, and answered then', async ({ onTestFinished }) => {
   let isAway = true
   let pauses = 0
   const sleep = async () => {

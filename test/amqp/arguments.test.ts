@@ -7,7 +7,7 @@ const src = fileURLToPath(new URL('../../src/', import.meta.url))
 const folders = ['absorb', 'amqp', 'bus', 'celery', 'direct', 'outlet', 'remote']
 
 // RabbitMQ accepts arguments that it does not know, and ignores them: with a misspelt one it would lose messages.
-it('names only arguments and headers that RabbitMQ knows, or that are ours', () => {
+it('a connection names only arguments and headers that RabbitMQ knows, or that are ours', () => {
   const files = folders.flatMap((folder) => readdirSync(join(src, folder)).map((file) => join(src, folder, file)))
   const text = files.map((file) => readFileSync(file, 'utf8')).join('\n')
   const named = new Set([...text.matchAll(/['"](x-[a-z-]+)['"]/g)].map(([, name]) => name))

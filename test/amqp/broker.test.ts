@@ -142,7 +142,9 @@ describe('a broker', () => {
   })
 })
 
-it('opens a connection although the server sends a heartbeat before its answer', async ({ onTestFinished }) => {
+it('a broker opens a connection although the server sends a heartbeat before its answer', async ({
+  onTestFinished,
+}) => {
   const [answer, heartbeat] = [Buffer.from([0, 10, 0, 41]), Buffer.from([8, 0, 0, 0, 0, 0, 0, 0xce])]
   let heartbeats = 0
   const slow = createServer((client) => {

@@ -19,14 +19,14 @@ beforeAll(async () => {
 })
 afterAll(() => server.close())
 
-it('is spoken to over TLS, by those who trust its certificate', async () => {
+it('a RabbitMQ is spoken to over TLS, by those who trust its certificate', async () => {
   await expect(open(server.tlsUrl)).rejects.toMatchObject({ code: 'SLUICE_BROKER_UNREACHABLE' })
   const broker = await open(`${server.tlsUrl}?ca=${encodeURIComponent(cert)}`)
   await broker.declare({ queues: [{ name: 'secret' }] })
   await broker.publish(to('secret', '1'))
 })
 
-it('refuses a wrong password at once, with the cause', async () => {
+it('a RabbitMQ refuses a wrong password at once, with the cause', async () => {
   await expect(open(server.url.replace(':guest@', ':wrong@'))).rejects.toMatchObject({ code: 'SLUICE_BROKER_REFUSED' })
   await expect(open(server.url.replace('%2f', 'none'))).rejects.toMatchObject({ code: 'SLUICE_BROKER_REFUSED' })
   await expect(open('amqp://127.0.0.1:1')).rejects.toMatchObject({ code: 'SLUICE_BROKER_UNREACHABLE' })

@@ -11,7 +11,7 @@ function created(start: () => Promise<void>) {
   return { lines, opening: new PatientStart({ who: 'it', clock: systemClock, log, start }) }
 }
 
-it('that was ended before begins nothing', async () => {
+it('a start that was ended before begins nothing', async () => {
   let starts = 0
   const { opening } = created(async () => void starts++)
   await opening.end()
@@ -19,7 +19,7 @@ it('that was ended before begins nothing', async () => {
   expect(starts).toBe(0)
 })
 
-it('that is ended while its first try fails does not say that it waits', async () => {
+it('a start that is ended while its first try fails does not say that it waits', async () => {
   let fail: (error: Error) => void = () => {}
   const { lines, opening } = created(() => new Promise((_, reject) => (fail = reject)))
   const begun = opening.begin()

@@ -2,7 +2,7 @@ import { Writable } from 'node:stream'
 import { expect, it } from 'vitest'
 import { writeTogether } from '../../src/amqp/session.ts'
 
-it('writes at once what is given at one time, in order, and the rest later', async () => {
+it('a session writes at once what is given at one time, in order, and the rest later', async () => {
   const writes: string[] = []
   const stream = new Writable({
     write: (chunk: Buffer, _encoding, done) => {

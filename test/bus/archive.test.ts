@@ -25,7 +25,7 @@ async function archiveOf(url: string, aheadMs = 0, keptMs = 600_000) {
   return new QueueArchive({ broker: async () => broker, queue, clock, keptMs })
 }
 
-it('has what no service got, and publishes it once more when there are handlers', async () => {
+it('an archive has what no service got, and publishes it once more when there are handlers', async () => {
   const got: unknown[] = []
   const emitter = await program(host.url, { service: 'b' })
   await emitter.events.emitMany(paid, [1, 2])
@@ -46,7 +46,7 @@ it('has what no service got, and publishes it once more when there are handlers'
   expect(await lost.discard({ event: 'nobody.gets.it' })).toBe(1)
 })
 
-it('is as full as its number of messages says, where the oldest has no time', async () => {
+it('an archive is as full as its number of messages says, where the oldest has no time', async () => {
   const broker = await stranger(host.url)
   const names = new ServiceNames('a', { isQuorum: false, isCelery: false, archive: { keepMs: 60_000, most: 100 } })
   await broker.declare({ queues: [{ name: queue }] })
@@ -59,7 +59,7 @@ it('is as full as its number of messages says, where the oldest has no time', as
   expect(values.get('archive')).toBe(1)
 })
 
-it('deletes the events that it has waited for, though their messages were given back meanwhile', async () => {
+it('an archive deletes the events that it has waited for, though their messages were given back meanwhile', async () => {
   const failing = paid.on((n) => Promise.reject(fail(`no ${String(n)}`)))
   const a = await program(host.url, { service: 'a' }, [failing])
   await a.events.emitMany(paid, [1, 2, 3])
@@ -70,7 +70,7 @@ it('deletes the events that it has waited for, though their messages were given 
   expect((await queuesOf(host)).get(queue)).toBe(0)
 })
 
-it('replays each event once, though the clocks of its workers are an hour behind', async () => {
+it('an archive replays each event once, though the clocks of its workers are an hour behind', async () => {
   const attempts: number[] = []
   const failing = paid.on((_, { attempt }) => {
     attempts.push(attempt)
@@ -92,7 +92,7 @@ it('replays each event once, though the clocks of its workers are an hour behind
   await until(() => attempts.length >= 6)
 })
 
-it('shows what stands behind an event of a worker whose clock is ahead, and what another program wrote there', async () => {
+it('an archive shows what stands behind an event of a worker whose clock is ahead, and what another program wrote there', async () => {
   const a = await program(host.url, { service: 'a' }, [paid.on(() => undefined)])
   await a.worker?.stop()
   const other = await stranger(host.url)
@@ -123,7 +123,7 @@ it('shows what stands behind an event of a worker whose clock is ahead, and what
   expect(await archive.count()).toBe(0)
 })
 
-it('has the events of other programs whose time is none, and refuses a filter with such a time', async () => {
+it('an archive has the events of other programs whose time is none, and refuses a filter with such a time', async () => {
   const { events } = await program(host.url)
   const lost = events.archive('sluice.unrouted')
   expect(await lost.count()).toBe(0)

@@ -22,7 +22,7 @@ beforeEach(async (context) => {
   url = proxy.url(host.url)
 })
 
-it('begins with the jobs of its tasks, says what it waits for, and takes events within 10 s when RabbitMQ is there', async () => {
+it('a program begins with the jobs of its tasks, says what it waits for, and takes events within 10 s when RabbitMQ is there', async () => {
   const got: unknown[] = []
   const own = task('away.own', { run: () => void got.push('job') })
   const a = await program(url, { service: 'a' }, [own, paid.on((n) => void got.push(n))])
@@ -44,7 +44,7 @@ it('begins with the jobs of its tasks, says what it waits for, and takes events 
   if (isLong) expect(systemClock.monotonicMs() - sinceMs).toBeLessThan(10_000)
 })
 
-it('names the virtual host that it is not let into, and what may be the reason', async () => {
+it('a program names the virtual host that it is not let into, and what may be the reason', async () => {
   const opened = program(host.url.replace(host.name, 'nowhere'), { service: 'a' }, [paid.on(() => undefined)])
   await expect(opened).rejects.toMatchObject({
     code: 'SLUICE_BROKER_REFUSED',
@@ -52,7 +52,7 @@ it('names the virtual host that it is not let into, and what may be the reason',
   })
 })
 
-it('stops while it waits', async () => {
+it('a program stops while it waits', async () => {
   const a = await program(url, { service: 'a' }, [paid.on(() => undefined)])
   const emitted = later(a.events.emit(paid, 1))
   const sinceMs = systemClock.monotonicMs()
@@ -62,7 +62,7 @@ it('stops while it waits', async () => {
   await expect(emitted).rejects.toMatchObject({ code: 'SLUICE_BROKER_UNREACHABLE' })
 })
 
-it('begins with the second node of a cluster while the first one is away', async () => {
+it('a program begins with the second node of a cluster while the first one is away', async () => {
   const { port, pathname } = new URL(host.url)
   const nodes = `amqp://guest:guest@127.0.0.1:${await freePort()},127.0.0.1:${port}${pathname}`
   const a = await program(nodes, { service: 'a' })
@@ -70,7 +70,7 @@ it('begins with the second node of a cluster while the first one is away', async
   expect(a.lines.filter((line) => line.includes('no connection'))).toEqual([])
 })
 
-it('ends with an error where RabbitMQ is there, and refuses', async () => {
+it('a program ends with an error where RabbitMQ is there, and refuses', async () => {
   await expect(
     program(host.url.replace('guest:guest', 'guest:wrong'), { service: 'a' }, [paid.on(() => undefined)]),
   ).rejects.toMatchObject({ code: 'SLUICE_BROKER_REFUSED' })

@@ -34,7 +34,7 @@ afterAll(async () => {
 /** Emits an event from Python. */
 const emitThere = (name: string, data: object) => producer.delay('emit', [name], { kwargs: { ...data } })
 
-it('go both ways, each once to each service', async () => {
+it('events go both ways, each once to each service', async () => {
   const got: unknown[] = []
   const told: unknown[] = []
   const note = (list: unknown[]) => (data: unknown) => void list.push(data)
@@ -53,7 +53,7 @@ it('go both ways, each once to each service', async () => {
   expect(got.filter((data) => (data as { number: number }).number === 6)).toHaveLength(3)
 })
 
-it('are tried again in each service by itself, with the steps of Celery-AMQP-Events', async () => {
+it('events are tried again in each service by itself, with the steps of Celery-AMQP-Events', async () => {
   const attempts: number[] = []
   const told: unknown[] = []
   const failing = even.on((_, { attempt }) => {
@@ -71,7 +71,7 @@ it('are tried again in each service by itself, with the steps of Celery-AMQP-Eve
   expect(names.filter((name) => !/^c(\.demo\.number\.(even|seen)|:archived|:retry(\.\d)?)$/.test(name))).toEqual([])
 })
 
-it('are shared by replicas of one service in both languages', async () => {
+it('events are shared by replicas of one service in both languages', async () => {
   const [here, all]: unknown[][] = [[], []]
   const other = await program(host.url, { service: 'd', events }, [seen.on((data) => void all!.push(data))])
   const replica = await program(host.url, { service: 'py', events }, [even.on((data) => void here!.push(data))])
@@ -82,7 +82,7 @@ it('are shared by replicas of one service in both languages', async () => {
   expect(all!.length).toBeGreaterThan(0)
 })
 
-it('are kept in the archive of that name when they have failed for good, and can be replayed', async () => {
+it('events are kept in the archive of that name when they have failed for good, and can be replayed', async () => {
   let isBroken = true
   const got: unknown[] = []
   const odd = event('demo.number.odd')
@@ -100,7 +100,7 @@ it('are kept in the archive of that name when they have failed for good, and can
   expect(got).toEqual([{ number: 3 }])
 })
 
-it('have one queue in each service, so patterns that overlap are refused', async () => {
+it('events have one queue in each service, so patterns that overlap are refused', async () => {
   const both = [even.on(() => undefined, { name: 'one' }), on('demo.#', () => undefined, { name: 'two' })]
   await expect(program(host.url, { service: 'f', events }, both)).rejects.toThrow('no other handler in another queue')
   const cases = [

@@ -13,7 +13,7 @@ beforeEach(async () => {
   ;({ url } = host)
 })
 
-it('retries an event once after a change to quorum queues', async () => {
+it('a service retries an event once after a change to quorum queues', async () => {
   const got: unknown[][] = []
   const handler = paid.on(
     (n, { attempt }) => {
@@ -34,7 +34,7 @@ it('retries an event once after a change to quorum queues', async () => {
   expect(got).toHaveLength(9)
 })
 
-it('archives an event whose limits cannot be decided, instead of trying it for ever', async () => {
+it('a service archives an event whose limits cannot be decided, instead of trying it for ever', async () => {
   const got: unknown[] = []
   const a = await program(url, { service: 'a' }, [paid.on((one) => void got.push(one), { order: 'account.id' })])
   await a.events.emit(paid, { no: 'account' })
@@ -45,7 +45,7 @@ it('archives an event whose limits cannot be decided, instead of trying it for e
   await until(() => got.length === 1)
 })
 
-it('declares an archive again that was deleted, and archives an event without another attempt', async () => {
+it('a service declares an archive again that was deleted, and archives an event without another attempt', async () => {
   const attempts: unknown[] = []
   const a = await program(url, { service: 'a' }, [
     paid.on((_, { attempt }) => {
@@ -60,7 +60,7 @@ it('declares an archive again that was deleted, and archives an event without an
   expect(attempts).toEqual([1])
 })
 
-it('declares the queue of a delay again that was deleted', async () => {
+it('a service declares the queue of a delay again that was deleted', async () => {
   const attempts: unknown[] = []
   const a = await program(url, { service: 'a' }, [
     paid.on(
@@ -80,7 +80,7 @@ it('declares the queue of a delay again that was deleted', async () => {
   expect(attempts).toEqual([1, 2, 1, 2])
 })
 
-it('replays what follows a message whose queue nobody knows', async () => {
+it('an archive replays what follows a message whose queue nobody knows', async () => {
   let isMended = false
   const got: unknown[] = []
   const a = await program(url, { service: 'a' }, [

@@ -19,7 +19,7 @@ beforeEach(async () => {
   ;({ url } = host)
 })
 
-it('counts a lost worker as an attempt from the second loss on, so that an event that kills its workers ends in the archive', async () => {
+it('a service counts a lost worker as an attempt from the second loss on, so that an event that kills its workers ends in the archive', async () => {
   const { url: store } = await freshDatabase()
   const emitter = await Sluice.open({ store, amqp: url, service: 'a', events: 'rabbitmq' })
   onTestFinished(() => emitter.close())
@@ -40,7 +40,7 @@ it('counts a lost worker as an attempt from the second loss on, so that an event
   ])
 })
 
-it('calls a handler once that outlives its connection, and acknowledges its message on the next one', async () => {
+it('a service calls a handler once that outlives its connection, and acknowledges its message on the next one', async () => {
   const got: unknown[] = []
   let finish = () => {}
   const done = new Promise<void>((resolve) => (finish = resolve))
@@ -66,7 +66,7 @@ it('calls a handler once that outlives its connection, and acknowledges its mess
   ])
 })
 
-it('finishes what it has when it stops, and hands over what runs for too long', async () => {
+it('a service finishes what it has when it stops, and hands over what runs for too long', async () => {
   const got: unknown[] = []
   const handler = (name: string): EventHandler =>
     slow.on(
@@ -88,7 +88,7 @@ it('finishes what it has when it stops, and hands over what runs for too long', 
   ])
 })
 
-it('puts an event off that its process has no handler for, until one has it', async () => {
+it('a service puts an event off that its process has no handler for, until one has it', async () => {
   const got: unknown[] = []
   const both = (name: string) => slow.on((n) => void got.push([name, n]), { name, group: 'all' })
   const a = await program(url, { service: 'a' }, [both('new')])

@@ -12,7 +12,7 @@ import { groupsOf } from '../../src/events/groups.ts'
 import { event } from '../../src/index.ts'
 import { until } from '../until.ts'
 
-it('are reported once, however often RabbitMQ refuses to take the retry', async () => {
+it('ends of attempts are reported once, however often RabbitMQ refuses to take the retry', async () => {
   const names = new ServiceNames('a', { isQuorum: false, archive: undefined, isCelery: false })
   const [source] = sourcesOf(groupsOf([event('orders.paid').on(() => undefined)], 'a'), names)
   if (source === undefined) throw new Error('there is a group')

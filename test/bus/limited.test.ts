@@ -20,7 +20,7 @@ beforeEach(async () => {
 })
 const isEmpty = async () => [...(await queuesOf(host)).values()].every((count) => count === 0)
 
-it('are all handled, though another program gives all of its messages one id, or a second source has the ids of a first', async () => {
+it('events are all handled, though another program gives all of its messages one id, or a second source has the ids of a first', async () => {
   const got: unknown[] = []
   await program(host.url, { service: 'a' }, [
     paid.on((n, { event: { id, source } }) => void got.push([n, id, source]), { concurrency: 5 }),
@@ -50,7 +50,7 @@ it('are all handled, though another program gives all of its messages one id, or
   )
 })
 
-it('are flagged if their worker may have had them, and nothing shows whether it had', async () => {
+it('events are flagged if their worker may have had them, and nothing shows whether it had', async () => {
   const got: unknown[] = []
   const handler = paid.on((n, { redelivered }) => void got.push([n, redelivered]), { concurrency: 5, group: 'main' })
   const a = await program(host.url, { service: 'a' }, [handler])
@@ -136,7 +136,7 @@ async function consumerOf(handler: EventHandler, failures: number, beforeConsumi
   return { consumer, sent, settled, deliver }
 }
 
-it('stay in hand while the store is away, because a quorum queue counts how often a message goes back', async () => {
+it('events stay in hand while the store is away, because a quorum queue counts how often a message goes back', async () => {
   const { sent, settled, deliver } = await consumerOf(
     paid.on(() => undefined, { concurrency: 5 }),
     12,
@@ -147,7 +147,7 @@ it('stay in hand while the store is away, because a quorum queue counts how ofte
   expect(new Set(sent)).toEqual(new Set([1, 2, 3]))
 })
 
-it('keep their order if their handler has one, though the store is away for some of them', async () => {
+it('events keep their order if their handler has one, though the store is away for some of them', async () => {
   const { sent, settled, deliver } = await consumerOf(
     paid.on(() => undefined, { order: 'account' }),
     5,
@@ -159,7 +159,7 @@ it('keep their order if their handler has one, though the store is away for some
   expect(settled).toEqual(['ack', 'ack', 'ack', 'ack'])
 })
 
-it('go back when their worker has to end while the store is away', async () => {
+it('events go back when their worker has to end while the store is away', async () => {
   const { consumer, sent, settled, deliver } = await consumerOf(
     paid.on(() => undefined, { order: 'account' }),
     1e9,
@@ -171,7 +171,7 @@ it('go back when their worker has to end while the store is away', async () => {
   expect([sent, settled]).toEqual([[], ['reject', 'reject']])
 })
 
-it('go back if they arrive when their worker has stopped, though it has not begun to consume', async () => {
+it('events go back if they arrive when their worker has stopped, though it has not begun to consume', async () => {
   const begun = new Promise<void>(() => {})
   const { consumer, settled, deliver } = await consumerOf(
     paid.on(() => undefined),

@@ -32,7 +32,7 @@ async function taken(count: number, from = queue) {
   return { die: () => dying.close() }
 }
 
-it('acknowledges each of two copies of an event, when one comes back while the other one is in hand', async () => {
+it('a service acknowledges each of two copies of an event, when one comes back while the other one is in hand', async () => {
   let finish = () => {}
   const done = new Promise<void>((resolve) => (finish = resolve))
   const got: unknown[] = []
@@ -53,7 +53,7 @@ it('acknowledges each of two copies of an event, when one comes back while the o
   expect(got).toEqual([false, true])
 })
 
-it('does not handle again what it has handled, when its acknowledgement was lost', async () => {
+it('a service does not handle again what it has handled, when its acknowledgement was lost', async () => {
   const proxy = await startProxy({ port: Number(new URL(url).port) })
   onTestFinished(() => proxy.close())
   const got: unknown[] = []
@@ -75,7 +75,7 @@ it('does not handle again what it has handled, when its acknowledgement was lost
   expect(got).toEqual([1, 2])
 })
 
-it('counts no attempt of what a lost worker had received and not begun, however often', async () => {
+it('a service counts no attempt of what a lost worker had received and not begun, however often', async () => {
   const got: unknown[] = []
   const handler = slow.on((n, { attempt, redelivered }) => void got.push([n, attempt, redelivered]), {
     retry: { attempts: 1 },
@@ -90,7 +90,7 @@ it('counts no attempt of what a lost worker had received and not begun, however 
   expect(got).toEqual(expect.arrayContaining([1, 2, 3].map((n) => [n, 1, true])))
 })
 
-it('handles an event that was put off twice, though a worker that had only received it then was lost', async () => {
+it('a service handles an event that was put off twice, though a worker that had only received it then was lost', async () => {
   let finish = () => {}
   const done = new Promise<void>((resolve) => (finish = resolve))
   const got: unknown[] = []
@@ -115,7 +115,7 @@ it('handles an event that was put off twice, though a worker that had only recei
   ])
 })
 
-it('takes an event that is put off again and again for no repetition', async () => {
+it('a service takes an event that is put off again and again for no repetition', async () => {
   const got: unknown[] = []
   const handler = slow.on((_, { ambiguous, redelivered }) => {
     got.push([ambiguous, redelivered])
@@ -127,7 +127,7 @@ it('takes an event that is put off again and again for no repetition', async () 
   expect(got).toEqual(Array.from({ length: 4 }, () => [false, false]))
 })
 
-it('flags what a relay publishes again', async () => {
+it('a service flags what a relay publishes again', async () => {
   const got: unknown[] = []
   const a = await program(url, { service: 'a' }, [slow.on(() => undefined)])
   const other = await stranger(url)
@@ -144,7 +144,7 @@ it('flags what a relay publishes again', async () => {
   expect(got).toEqual([{}, { 'sluice-again': true }])
 })
 
-it('records an event for one handler once in the store, though its message comes again, and once more for a replay', async () => {
+it('a service records an event for one handler once in the store, though its message comes again, and once more for a replay', async () => {
   const got: unknown[] = []
   const a = await declared(slow.on((n) => void got.push(n), { name: 'one', group: 'main', concurrency: 5 }))
   const other = await stranger(url)

@@ -19,7 +19,7 @@ async function rejectMany(url: string): Promise<void> {
   })
 }
 
-it('emits more than may be unconfirmed at once, in order, and leaves space for others', async () => {
+it('an emitter emits more than may be unconfirmed at once, in order, and leaves space for others', async () => {
   const { url } = await freshBroker()
   const got: number[] = []
   const handler = many.on((payload) => void got.push((payload as { n: number }).n))
@@ -35,7 +35,7 @@ it('emits more than may be unconfirmed at once, in order, and leaves space for o
   expect(got).toEqual(Array.from({ length: 300 }, (_, n) => n))
 })
 
-it('reads a bounded part of a stream while RabbitMQ is away, and the rest when it is back', async () => {
+it('an emitter reads a bounded part of a stream while RabbitMQ is away, and the rest when it is back', async () => {
   const { url } = await freshBroker()
   const proxy = await startProxy({ port: Number(new URL(url).port) })
   onTestFinished(() => proxy.close())
@@ -59,7 +59,7 @@ it('reads a bounded part of a stream while RabbitMQ is away, and the rest when i
   await until(() => got.size === 6_002)
 })
 
-it('reads no more of a stream of which RabbitMQ does not take an event', async () => {
+it('an emitter reads no more of a stream of which RabbitMQ does not take an event', async () => {
   const { url } = await freshBroker()
   const emitter = await program(url)
   await emitter.events.emit(one, 1)
@@ -77,7 +77,7 @@ it('reads no more of a stream of which RabbitMQ does not take an event', async (
   expect(read).toBeLessThan(20_000)
 })
 
-it('shares the space between many streams of large events', async () => {
+it('an emitter shares the space between many streams of large events', async () => {
   const { url } = await freshBroker()
   const { events } = await program(url, { events: { on: 'rabbitmq', archive: false } })
   await events.emit(many, 'first')
@@ -86,7 +86,7 @@ it('shares the space between many streams of large events', async () => {
   expect(await Promise.all(sent)).toEqual(sent.map(() => 2))
 })
 
-it('names the event that RabbitMQ did not take, and not one after it that is refused', async () => {
+it('an emitter names the event that RabbitMQ did not take, and not one after it that is refused', async () => {
   const { url } = await freshBroker()
   const emitter = await program(url)
   await emitter.events.emit(one, 1)

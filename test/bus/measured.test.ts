@@ -20,7 +20,7 @@ async function perSecond(body: () => Promise<unknown>): Promise<number> {
   return (count * 1_000) / (systemClock.monotonicMs() - startMs)
 }
 
-it('emits as fast as most of what the client alone publishes and confirms of the same messages', async () => {
+it('a program emits as fast as most of what the client alone publishes and confirms of the same messages', async () => {
   const { url } = await freshBroker()
   const number = event('measured.number')
   const sluice = await program(url)
@@ -70,7 +70,7 @@ it('emits as fast as most of what the client alone publishes and confirms of the
   expect(best.single / best.raw).toBeGreaterThan(0.6)
 })
 
-it('makes the groups and queues of five thousand handlers in time that grows with their number', () => {
+it('a program makes the groups and queues of five thousand handlers in time that grows with their number', () => {
   const handlers = Array.from({ length: 5_000 }, (_, n) => event(`many.type.n${n}`).on(() => undefined))
   const startMs = systemClock.monotonicMs()
   const groups = groupsOf(handlers, 'many')
@@ -81,7 +81,7 @@ it('makes the groups and queues of five thousand handlers in time that grows wit
   expect(systemClock.monotonicMs() - startMs).toBeLessThan(5_000)
 })
 
-it('declares a thousand types in each of fifty services', async () => {
+it('a program declares a thousand types in each of fifty services', async () => {
   const [services, types] = isLong ? [50, 1_000] : [3, 100]
   const host = await freshBroker()
   const events = Array.from({ length: types }, (_, n) => event(`declared.type.n${n}`))

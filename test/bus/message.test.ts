@@ -8,7 +8,7 @@ import { forAll } from '../for-all.ts'
 const received = (body: Uint8Array, properties: object, routingKey = 'a.b') =>
   ({ body: Buffer.from(body), properties, routingKey }) as unknown as Parameters<typeof progressOf>[0]
 
-it('reads every message as an event, or refuses it with a reason, and never fails in another way', () => {
+it('a service reads every message as an event, or refuses it with a reason, and never fails in another way', () => {
   const types = ['application/cloudevents+json', 'application/json', 'text/plain', undefined]
   const properties = fc.record({
     contentType: fc.option(fc.oneof(fc.constantFrom(...types), fc.string()), { nil: undefined }),
@@ -40,7 +40,7 @@ it('reads every message as an event, or refuses it with a reason, and never fail
   })
 })
 
-it('keeps what is known of a delivery from copy to copy, and nothing of what servers add', () => {
+it('a service keeps what is known of a delivery from copy to copy, and nothing of what servers add', () => {
   const text = JSON.stringify({ specversion: '1.0', id: 'i', source: '/s', type: 'a.b', data: 1 })
   const { body, properties } = messageOf({ id: 'i', type: 'a.b', text })
   const progress = {
@@ -57,7 +57,7 @@ it('keeps what is known of a delivery from copy to copy, and nothing of what ser
   expect(progressOf(received(copy.body, copy.properties ?? {}, 'q'))).toEqual(progress)
 })
 
-it('refuses what is nested so deep that it could not be written again', () => {
+it('a service refuses what is nested so deep that it could not be written again', () => {
   const nested = (levels: number) => Buffer.from(`${'['.repeat(levels)}1${']'.repeat(levels)}`)
   const read = (levels: number) => {
     const message = received(nested(levels), { contentType: 'application/json', messageId: '1' })
@@ -68,7 +68,7 @@ it('refuses what is nested so deep that it could not be written again', () => {
     expect(() => read(levels)).toThrow(expect.objectContaining({ code: 'SLUICE_EVENT_REFUSED' }))
 })
 
-it('takes a history that no process of ours has written for none', () => {
+it('a service takes a history that no process of ours has written for none', () => {
   const ours = { type: 'a.b', attempt: 1, failed: 1, throttled: 0, crashes: 0, strays: 2, isDoubtful: false }
   const read = (more: object) =>
     progressOf(received(Buffer.from('1'), { headers: { 'sluice-delivery': JSON.stringify({ ...ours, ...more }) } }))
@@ -78,7 +78,7 @@ it('takes a history that no process of ours has written for none', () => {
     expect(read(odd)).toEqual(fresh)
 })
 
-it('recognises copies of one message, and no two messages, whatever ids other programs give them', () => {
+it('a service recognises copies of one message, and no two messages, whatever ids other programs give them', () => {
   const envelope = (id: string, data: unknown) =>
     Buffer.from(JSON.stringify({ specversion: '1.0', id, source: '/s', type: 'a.b', data }))
   const keyIn = (body: Buffer, contentType: string, messageId?: string) => {
@@ -97,7 +97,7 @@ it('recognises copies of one message, and no two messages, whatever ids other pr
   expect(keyIn(envelope('1', 1), enveloped)).toBeUndefined()
 })
 
-it('finds a step that is a tenth longer than a delay at most, and one of the backoff first', () => {
+it('a service finds a step that is a tenth longer than a delay at most, and one of the backoff first', () => {
   const names = new ServiceNames('a', { isQuorum: false, isCelery: false, archive: undefined })
   const stepOf = (ms: number, ...steps: number[]) => names.stepFor(ms, new Set(steps))
   forAll(fc.integer({ min: 1, max: 2 ** 33 }), (ms) => {

@@ -32,7 +32,7 @@ const ship = (group: string) => sent.on(note('ship') as never, { name: 'ship', g
 const isEmpty = async () => [...(await queuesOf(host)).values()].every((count) => count === 0)
 const start = (...handlers: ReturnType<typeof book>[]) => program(host.url, { service: 'a' }, handlers)
 
-it('get what waited for them and what comes, once, and their former queue nothing more', async () => {
+it('moved handlers get what waited for them and what comes, once, and their former queue nothing more', async () => {
   const before = await start(book('a'), mail('a'), ship('a'))
   await before.worker?.stop()
   await before.events.emit(paid, 1)
@@ -50,7 +50,7 @@ it('get what waited for them and what comes, once, and their former queue nothin
   expect([queues.get(groupA), queues.get(groupB)]).toEqual([0, 1])
 })
 
-it('get what was retried for a group that is gone', async () => {
+it('moved handlers get what was retried for a group that is gone', async () => {
   const before = await start(book('a'))
   await before.events.emit(paid, 'again')
   await until(async () => (await queuesOf(host)).get('sluice.retry:a:500') === 1, 'it waits')
@@ -60,7 +60,7 @@ it('get what was retried for a group that is gone', async () => {
   expect(got).toEqual(['book again again'])
 })
 
-it('get each event while processes of both releases run, and once where only the new one starts', async () => {
+it('moved handlers get each event while processes of both releases run, and once where only the new one starts', async () => {
   const old = await start(book('a'))
   await start(book('b'))
   for (const n of [1, 2, 3]) await old.events.emit(paid, n)
@@ -81,7 +81,7 @@ it('get each event while processes of both releases run, and once where only the
   expect(got).toHaveLength(6)
 })
 
-it('get what a lost process of the release before had in hand', async () => {
+it('moved handlers get what a lost process of the release before had in hand', async () => {
   const before = await start(book('a'), mail('a'))
   await before.worker?.stop()
   await before.events.emit(paid, 1)
@@ -96,7 +96,7 @@ it('get what a lost process of the release before had in hand', async () => {
   expect(got.toSorted()).toEqual(['book 1 again', 'mail 1 again'])
 })
 
-it('get what waits in a queue of another kind', async () => {
+it('moved handlers get what waits in a queue of another kind', async () => {
   const before = await start(book('a'), mail('a'))
   await before.worker?.stop()
   await before.events.emit(paid, 1)
@@ -107,7 +107,7 @@ it('get what waits in a queue of another kind', async () => {
   expect(got.toSorted()).toEqual(['book 1', 'mail 1 again'])
 })
 
-it('lose nothing to processes of the release before, which have others in their new group, and keep both bindings for an hour', async () => {
+it('moved handlers lose nothing to processes of the release before, which have others in their new group, and keep both bindings for an hour', async () => {
   const old = await start(book('a'), mail('b'), ship('b'))
   let [pass, lateMs] = [() => {}, 0]
   const hour = new Promise<void>((resolve) => (pass = resolve))
@@ -139,7 +139,7 @@ it('lose nothing to processes of the release before, which have others in their 
   expect(got.toSorted()).toEqual(['book 7', 'mail 7', 'ship 7'])
 })
 
-it('keep bindings that other handlers, or other programs of the service, need', () => {
+it('moved handlers keep bindings that other handlers, or other programs of the service, need', () => {
   const source = (queue: string, ...handlers: [name: string, pattern: string, formerly?: string][]) =>
     ({
       queue,
@@ -175,7 +175,7 @@ it('keep bindings that other handlers, or other programs of the service, need', 
   ])
 })
 
-it('are remembered by the thousand places that were left last', () => {
+it('moved handlers are remembered by the thousand places that were left last', () => {
   const names = new ServiceNames('a', { isQuorum: false, archive: undefined, isCelery: false })
   const left = (n: number) => ({ handler: `h${n}`, pattern: 'x', queue: 'a', leftAt: new Date(n).toISOString() })
   const former = Array.from({ length: 1_001 }, (_, n) => left(n))

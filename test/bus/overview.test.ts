@@ -14,7 +14,7 @@ import { brief } from '../v8.ts'
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
 const paid = event('orders.paid')
 
-it('lists services with handlers, retries by step and archived events, and shows where an event is', async () => {
+it('the overview lists services with handlers, retries by step and archived events, and shows where an event is', async () => {
   const { url } = await freshBroker()
   const failing = paid.on(
     (n) => {
@@ -60,7 +60,7 @@ it('lists services with handlers, retries by step and archived events, and shows
   expect(stdout).toMatch(/a +book +orders\.paid +0 +1 for 60 min +1 +live/)
 })
 
-it('reads what it understands of the entries that other programs and other releases have left', async () => {
+it('the overview reads what it understands of the entries that other programs and other releases have left', async () => {
   const { url } = await freshBroker()
   const other = await stranger(url)
   await (await program(url, { service: 'a' }, [paid.on(() => undefined)])).worker?.stop()
@@ -89,7 +89,7 @@ it('reads what it understands of the entries that other programs and other relea
   ])
 })
 
-it('looks once at the queue that handlers share', async () => {
+it('the overview looks once at the queue that handlers share', async () => {
   const broker = await stranger((await freshBroker()).url)
   expect(await listServices(broker)).toEqual([])
   const handlers = ['a', 'b', 'c'].map((handler) => ({ handler, pattern: `x.${handler}`, queue: 'q' }))

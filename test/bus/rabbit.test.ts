@@ -16,7 +16,7 @@ beforeEach(async () => {
 })
 const total = async () => [...(await queuesOf(host)).values()].reduce((sum, count) => sum + count, 0)
 
-it('needs two queues for a service with grouped events, one retry and no archive', async () => {
+it('the bus needs two queues for a service with grouped events, one retry and no archive', async () => {
   const got: unknown[] = []
   const work = [
     paid.on(
@@ -38,14 +38,14 @@ it('needs two queues for a service with grouped events, one retry and no archive
   expect(() => a.events.archive()).toThrow(expect.objectContaining({ code: 'SLUICE_NO_ARCHIVE' }))
 })
 
-it('names a handler that asks for events of before its first start', async () => {
+it('the bus names a handler that asks for events of before its first start', async () => {
   const late = [paid.on(() => undefined, { name: 'late', since: '1h' }), paid.on(() => undefined, { name: 'usual' })]
   const { lines } = await program(url, { service: 'a' }, late)
   const told = lines.filter((line) => line.includes('`since`'))
   expect(told).toEqual([expect.stringContaining('handler "late"')])
 })
 
-it('keeps what no queue takes, and never meets a queue with other arguments when settings change', async () => {
+it('the bus keeps what no queue takes, and never meets a queue with other arguments when settings change', async () => {
   const b = await program(url, { service: 'b' })
   await b.events.emit(event('nobody.gets.it'), 1)
   expect((await queuesOf(host)).get('sluice.unrouted')).toBe(1)
@@ -69,7 +69,7 @@ it('keeps what no queue takes, and never meets a queue with other arguments when
   expect(again.lines).toEqual([])
 })
 
-it('handles what waits in the queue of earlier settings, and sends nothing new there', async () => {
+it('the bus handles what waits in the queue of earlier settings, and sends nothing new there', async () => {
   const got: unknown[] = []
   const handler = paid.on((n) => void got.push(n))
   const before = await program(url, { service: 'a' }, [handler])
@@ -83,7 +83,7 @@ it('handles what waits in the queue of earlier settings, and sends nothing new t
   expect((await queuesOf(host)).get('sluice.events:a:main')).toBe(0)
 })
 
-it('understands plain JSON by its routing key, and archives what is no event without harm', async () => {
+it('the bus understands plain JSON by its routing key, and archives what is no event without harm', async () => {
   const got: unknown[] = []
   const work = [
     on('orders.#', (payload, { event: { id, type, source, time }, attempt }) => {
@@ -156,7 +156,7 @@ it('understands plain JSON by its routing key, and archives what is no event wit
   expect(got).toHaveLength(5)
 })
 
-it('retries after the steps of the backoff and after stated delays, within 10 %', async () => {
+it('the bus retries after the steps of the backoff and after stated delays, within 10 %', async () => {
   const steps = isLong
     ? [150, 200, 300, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600]
     : [300, 400, 500, 600, 700, 800, 900, 1_000, 1_100, 1_200]
@@ -206,7 +206,7 @@ it('retries after the steps of the backoff and after stated delays, within 10 %'
   }
 })
 
-it('keeps the order of fresh events while others are retried', async () => {
+it('the bus keeps the order of fresh events while others are retried', async () => {
   const fresh: unknown[] = []
   const again: unknown[] = []
   const work = [
@@ -222,7 +222,7 @@ it('keeps the order of fresh events while others are retried', async () => {
   expect(fresh).toEqual(numbers)
 })
 
-it('multiplies no message while two services fail, and archives one for each', async () => {
+it('the bus multiplies no message while two services fail, and archives one for each', async () => {
   const attempts = { a: 0, b: 0 }
   const events = 20
   const failing = (service: 'a' | 'b') => [
@@ -256,7 +256,7 @@ it('multiplies no message while two services fail, and archives one for each', a
   await until(async () => (await total()) === 2 * events)
 })
 
-it('lists, replays, discards and counts archived events by filter', async () => {
+it('the bus lists, replays, discards and counts archived events by filter', async () => {
   let isMended = false
   const got: unknown[] = []
   const work = [
@@ -307,7 +307,7 @@ it('lists, replays, discards and counts archived events by filter', async () => 
   expect(await archive.count()).toBe(0)
 })
 
-it('raises an alarm before the archive is full, and when nobody gets events', async () => {
+it('the bus raises an alarm before the archive is full, and when nobody gets events', async () => {
   const raised: unknown[] = []
   const failing = paid.on(() => {
     throw fail('never')
@@ -331,7 +331,7 @@ it('raises an alarm before the archive is full, and when nobody gets events', as
   expect(await a.events.archive().count()).toBeLessThanOrEqual(5)
 })
 
-it('runs on quorum queues, with retries and an archive', async () => {
+it('the bus runs on quorum queues, with retries and an archive', async () => {
   const got: unknown[] = []
   const work = [
     paid.on((n, { attempt }) => {
@@ -349,7 +349,7 @@ it('runs on quorum queues, with retries and an archive', async () => {
   await until(() => got.length === 4)
 })
 
-it('says what is missing, and what it does not know', async () => {
+it('the bus says what is missing, and what it does not know', async () => {
   const code = (given: object) =>
     program(url, given)
       .then((sluice) => sluice.events.emit(paid, 1))

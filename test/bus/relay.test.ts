@@ -5,7 +5,7 @@ import { freePort } from '../servers/postgres.ts'
 import { later, until } from '../until.ts'
 import { program } from './stage.ts'
 
-it('take no slots from other jobs while RabbitMQ is away', async () => {
+it('relays take no slots from other jobs while RabbitMQ is away', async () => {
   const paid = event('relay.paid')
   let ran = 0
   const own = task('relay.other', { run: () => void ran++ })

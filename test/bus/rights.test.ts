@@ -26,7 +26,7 @@ beforeEach(async () => {
 })
 
 it.each([false, true])(
-  'are those for what begins with sluice, and for the default exchange; quorum: %s',
+  'the rights are those for what begins with sluice, and for the default exchange; quorum: %s',
   async (quorum) => {
     const got: unknown[] = []
     let isMended = false
@@ -67,7 +67,7 @@ it.each([false, true])(
   },
 )
 
-it('are named if they are missing', async () => {
+it('the rights are named if they are missing', async () => {
   await program(host.url, { service: 'a' }, [paid.on(() => undefined)])
   const reader = await userOf(`${host.name}-reader`, ['^$', '^$', '.*'])
   const other = await program(reader)

@@ -6,7 +6,7 @@ import { silent } from '../../src/core/log.ts'
 import { Suspects } from '../../src/bus/suspects.ts'
 import { until } from '../until.ts'
 
-it('cannot be settled any more when their channel is over, which is no error', async () => {
+it('messages of a lost worker cannot be settled any more when their channel is over, which is no error', async () => {
   const channel = Object.assign(new EventEmitter(), {
     left: 1,
     async get() {

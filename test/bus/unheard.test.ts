@@ -11,7 +11,7 @@ import { program } from './stage.ts'
 const paid = event('orders.paid')
 const stray = event('orders.payd')
 
-it('warns an emitter once of each type that no service gets, at the latest when it closes', async () => {
+it('an emitter is warned once of each type that no service gets, at the latest when it closes', async () => {
   const { url } = await freshBroker()
   const got: unknown[] = []
   await program(url, { service: 'a' }, [on('orders.paid', (n) => void got.push(n))])
@@ -24,7 +24,7 @@ it('warns an emitter once of each type that no service gets, at the latest when 
   await until(() => got.length === 1)
 })
 
-it('publishes an event once for each key and type', async () => {
+it('an emitter publishes an event once for each key and type', async () => {
   const { url } = await freshBroker()
   const got: unknown[] = []
   const handlers = [paid.on((n) => void got.push(n)), stray.on((n) => void got.push(n))]
@@ -40,7 +40,7 @@ it('publishes an event once for each key and type', async () => {
   expect(got).toHaveLength(2)
 })
 
-it('looks at a type again after a look that has failed', async () => {
+it('an emitter looks at a type again after a look that has failed', async () => {
   let failures = 1
   const use = async () => {
     if (failures-- > 0) throw new StoreError('SLUICE_BROKER_UNREACHABLE', 'it is away')

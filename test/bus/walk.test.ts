@@ -3,7 +3,7 @@ import type { Channel, GetMessage } from 'amqplib'
 import { expect, it } from 'vitest'
 import { Walk } from '../../src/bus/walk.ts'
 
-it('keeps what it has in hand while the last message is dealt with, so that no other call gets it', async () => {
+it('a walk keeps what it has in hand while the last message is dealt with, so that no other call gets it', async () => {
   const calls: string[] = []
   const channel = {
     get: async () => (calls.push('get'), { fields: {}, properties: {}, content: Buffer.from('') } as GetMessage),

@@ -26,7 +26,7 @@ async function stage({ onTestFinished }: TestContext) {
   return { redis, results, report, raw }
 }
 
-it('are not kept when they were read, however long another one is awaited', async (context) => {
+it('results are not kept when they were read, however long another one is awaited', async (context) => {
   const { results, report } = await stage(context)
   setFlagsFromString('--expose-gc')
   const collect = runInNewContext('gc') as () => void
@@ -49,7 +49,7 @@ it('are not kept when they were read, however long another one is awaited', asyn
   expect((used() - before) / 2 ** 20).toBeLessThan(20)
 })
 
-it('reject with what a caller throws that is told of states', async (context) => {
+it('results reject with what a caller throws that is told of states', async (context) => {
   const { results, report } = await stage(context)
   const last = results.waitForLast('told', 60_000, () => {
     throw new RangeError('boom')
@@ -60,7 +60,7 @@ it('reject with what a caller throws that is told of states', async (context) =>
   expect(await results.waitForLast('told', 60_000)).toMatchObject({ state: 'SUCCESS', value: 1 })
 })
 
-it('that cannot be read are the reason why a caller has none', async (context) => {
+it('results that cannot be read are the reason why a caller has none', async (context) => {
   const { results, raw } = await stage(context)
   const states: string[] = []
   await raw('pickled', '\u0080\u0005K\u0003.')
@@ -72,7 +72,7 @@ it('that cannot be read are the reason why a caller has none', async (context) =
   expect(states).toEqual(['UNREADABLE'])
 })
 
-it('of a Redis that was away can be read as soon as it is back, also if nobody waits for one', async (context) => {
+it('results of a Redis that was away can be read as soon as it is back, also if nobody waits for one', async (context) => {
   const { redis, results } = await stage(context)
   results.watch('a', () => {})
   expect(results.canRead).toBe(true)
@@ -83,7 +83,7 @@ it('of a Redis that was away can be read as soon as it is back, also if nobody w
   await until(() => results.canRead)
 })
 
-it('cannot be read while their queue is not that of their producer', async (context) => {
+it('results cannot be read while their queue is not that of their producer', async (context) => {
   const { url } = await freshBroker()
   const open = async () => {
     const broker = await openBroker({ url, name: 'test', log: silent })
@@ -101,7 +101,7 @@ it('cannot be read while their queue is not that of their producer', async (cont
   await until(() => results.canRead)
 })
 
-it('may be lost with their queue, of which their producer learns also while its connection stands', async (context) => {
+it('results may be lost with their queue, of which their producer learns also while its connection stands', async (context) => {
   const { broker, open } = await createProducers(context)
   const [own, other] = [await open(), await open()]
   const gaps: string[] = []
@@ -120,7 +120,7 @@ const reports = [
 ]
 
 it.for(['Redis', 'rpc'])(
-  'follow on the refusal of a copy of their message that came too late: %s',
+  'results follow on the refusal of a copy of their message that came too late: %s',
   async (by, context) => {
     const { results, report } = by === 'Redis' ? await stage(context) : await createProducer(context)
     const told: string[] = []
@@ -153,7 +153,7 @@ async function createProducer(context: TestContext) {
   }
 }
 
-it('go to each of several heirs that read one queue and wait for different tasks', async (context) => {
+it('results go to each of several heirs that read one queue and wait for different tasks', async (context) => {
   const { open, report } = await createProducers(context)
   const [gone, heir, other] = [await open(), await open(), await open()]
   await gone.close()
@@ -169,7 +169,7 @@ it('go to each of several heirs that read one queue and wait for different tasks
   await until(() => told.other.size === ids.length, 'the other one has its own, beside a heir that lives')
 })
 
-it('stay for their producer if it was only silent for a while, and an heir reads its queue, too', async (context) => {
+it('results stay for their producer if it was only silent for a while, and an heir reads its queue, too', async (context) => {
   const { open, report } = await createProducers(context)
   const [producer, heir] = [await open(), await open()]
   await heir.adopt(producer.replyTo)

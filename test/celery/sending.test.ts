@@ -8,7 +8,9 @@ import { silent } from '../../src/core/log.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 
-it('sends all members of a group by their options, or none if one of them is refused', async ({ onTestFinished }) => {
+it('a producer sends all members of a group by their options, or none if one of them is refused', async ({
+  onTestFinished,
+}) => {
   const { url } = await freshBroker()
   const broker = await openBroker({ url, name: 'test', log: silent })
   onTestFinished(() => broker.close())

@@ -51,7 +51,7 @@ for (const engine of mainEngines) {
       )
     }
     const take = async (what: { name: string }, want = 10) => costs(await claimAll(at.db, at.worker, [what.name], want))
-    it('that have no room hide no job of another task from a worker that wants only one', async () => {
+    it('jobs whose costs have no room hide no job of another task from a worker that wants only one', async () => {
       // Which lanes are read first depends on their names.
       for (let round = 0; round < 12; round++) {
         const dear = costed({ window: '2/1h', by: 'tenant' } as LimitOptions)

@@ -233,7 +233,15 @@ test('no job of a repeated claim begins before its instant when another one was 
     null,
     {},
   ]
-  const row = { now_us: '7000', waited_us: '0', wake_us: '0', again: true, since: null, redis_epoch: null }
+  const row = {
+    outcome: 'repeated',
+    now_us: '7000',
+    waited_us: '0',
+    wake_us: null,
+    again: true,
+    since: null,
+    redis_epoch: null,
+  }
   const answer = { ...row, jobs: JSON.stringify([place(1), place(2)]), instants: ['47000'] }
   const clock = { ...systemClock, monotonicMs: () => 1_000 }
   const claims = new Claims(storeOn({ call: async () => [answer] } as unknown as Db, { clock }))
@@ -246,7 +254,15 @@ test('jobs of a repeated claim were decided, for Redis, when the claim was first
   let nowMs = 1_000
   const clock = { ...systemClock, monotonicMs: () => nowMs, sleep: async () => {} }
   const place = [1, newId(), 1, 0, 'a', 'default', 0, 0, 0, false, 0, ['x'], 1, null, 50_000, null, null, {}]
-  const row = { now_us: '5007000', waited_us: '0', wake_us: '0', again: true, since: null, redis_epoch: 'one' }
+  const row = {
+    outcome: 'repeated',
+    now_us: '5007000',
+    waited_us: '0',
+    wake_us: null,
+    again: true,
+    since: null,
+    redis_epoch: 'one',
+  }
   const answer = { ...row, jobs: JSON.stringify([place]), instants: ['47000'] }
   const call = async () => {
     if (nowMs > 1_000) return [answer]

@@ -52,6 +52,8 @@ export interface Answer {
   /** For each job, after how many microseconds it may begin. */
   laterUs: number[]
   nowUs: number
+  /** They are the jobs of an earlier call with the same id. */
+  isRepeated: boolean
   /** The jobs find out whether the vendor accepts requests again. */
   isProbing: boolean
 }
@@ -103,6 +105,7 @@ export async function claim(
 ): Promise<Answer> {
   const { idle = false, ahead = 0, since = null, isWide = false } = mode
   const [row] = await sqlOn(db).call<{
+    outcome: string
     now_us: string
     wake_us: string | null
     again: boolean
@@ -128,6 +131,7 @@ export async function claim(
     laterUs: jobs.map((_, i) => Number(row?.instants?.[i] ?? row?.now_us) - Number(row?.now_us)),
     nowUs: Number(row?.now_us),
     isProbing: row?.probing === true,
+    isRepeated: row?.outcome === 'repeated',
   }
 }
 

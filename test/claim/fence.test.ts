@@ -46,7 +46,7 @@ for (const engine of mainEngines) {
       const second = await claim(at.db, at.worker, ['quiet'], 4, id)
       expect(first.jobs).toHaveLength(4)
       expect(ids(second.jobs)).toEqual(ids(first.jobs))
-      expect(second).toMatchObject({ again: true, wakeUs: 0 })
+      expect(second).toMatchObject({ again: true, isRepeated: true })
       expect(await count(at.db, 'sluice.job where claim is not null')).toBe(4)
       expect(await unitsUsed(at.db)).toEqual({ wide: 4 })
       await finish(at.db, [{ job: first.jobs[0] as Claimed, outcome: 'done' }], [])

@@ -41,7 +41,7 @@ function stage(clock: Clock = systemClock) {
   return { at, hand }
 }
 
-it('holds the places in Redis of jobs that it takes over, until these have ended', async () => {
+it('a dispatcher holds the places in Redis of jobs that it takes over, until these have ended', async () => {
   const { at, hand } = stage()
   const [one, other] = [job(), job()]
   for (const each of [one, other]) at.reports.inherited(each, '7')
@@ -51,7 +51,7 @@ it('holds the places in Redis of jobs that it takes over, until these have ended
   expect(at.freed).toEqual(['taken', 'taken'])
 })
 
-it('releases those who execute jobs only when all that it has claimed is given out', async () => {
+it('a dispatcher releases those who execute jobs only when all that it has claimed is given out', async () => {
   const { at, hand } = stage()
   const later = { ...job(), grantedMs: systemClock.monotonicMs(), notBeforeMs: systemClock.monotonicMs() + 20 }
   hand.take([{ ...later, buckets: null, decidedMs: 0 }])

@@ -29,7 +29,7 @@ beforeEach(async () => {
 })
 afterEach(() => project.close())
 
-it('hosts handlers beside tasks, shows events, and replays or discards deliveries that failed', async () => {
+it('the command line hosts handlers beside tasks, shows events, and replays or discards deliveries that failed', async () => {
   const nameless = await project.run(['dispatch', '--once'])
   expect(nameless.err).toContain('handlers of events need the name of their service')
 
@@ -110,7 +110,7 @@ it('hosts handlers beside tasks, shows events, and replays or discards deliverie
   expect(again.err).toContain('sluice events list')
 })
 
-it('shows the archive of a service on RabbitMQ, replays it and discards it', async () => {
+it('the command line shows the archive of a service on RabbitMQ, replays it and discards it', async () => {
   const { url: amqp } = await freshBroker()
   project.write('sluice.config.ts', `export default { service: 'numbers', events: 'rabbitmq', amqp: '${amqp}' }`)
   const work = project.start(['work'])

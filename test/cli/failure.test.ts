@@ -2,7 +2,7 @@
 import { expect, it, vi } from 'vitest'
 import { fail } from '../../src/cli/failure.ts'
 
-it('names the next step where a disk is full or read-only, or all connections are used up', () => {
+it('an error names the next step where a disk is full or read-only, or all connections are used up', () => {
   const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true)
   try {
     const full = Object.assign(new Error('could not extend file "base/5/1": No space left on device'), {

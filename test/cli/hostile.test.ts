@@ -37,13 +37,13 @@ it.each([
   ['jobs', 'show', '$id', '--json'],
   ['limits', 'usage', 'crm'],
   ['jobs', 'show', hostile],
-])('sluice %s %s prints them as codes', async (...args) => {
+])('sluice %s %s prints what a terminal would obey as codes', async (...args) => {
   const { out, err } = await project.runWarm(args.map((one) => (one === '$id' ? id : one)))
   expect(out + err).toContain('\\u001b]0;owned')
   expect(out + err).not.toMatch(obeyed)
 })
 
-it('so do the log, and the block of a terminal', () => {
+it('the log, and the block of a terminal, show such texts as codes, too', () => {
   let text = ''
   const write = (more: string) => (text += more) !== ''
   const log = writtenLog({ level: 'info', format: 'text', isTerminal: false }, write, () => 0)

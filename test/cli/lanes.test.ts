@@ -48,7 +48,7 @@ it.each([
   ['jobs wait, and no worker looks for them', 'update sluice.lane set list = null, vstart = null'],
   ['jobs wait, and no worker looks for them', 'update sluice.lane set bound = bound + 1000'],
   ['jobs wait, and no worker looks for them', 'delete from sluice.lane'],
-])('names what is wrong: %s, after %s', async (fault, broken) => {
+])('`doctor --deep` names what is wrong: %s, after %s', async (fault, broken) => {
   const { sluice, found } = await setting()
   expect(await found()).toEqual({ status: 'ok', text: 'workers find every job that waits' })
   await sluice.db.query(broken)

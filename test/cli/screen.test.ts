@@ -13,7 +13,7 @@ function stage(isTTY: boolean) {
   return { screen: new Screen({ isTTY, columns: 12, write }), shown: () => shown }
 }
 
-it('keeps one block below the text that scrolls, cut to the width', () => {
+it('a screen keeps one block below the text that scrolls, cut to the width', () => {
   const { screen, shown } = stage(true)
   screen.write('a\n')
   screen.show(['1 running', '██░░ crm for a1'], (line) => `<${line}>`)
@@ -28,7 +28,7 @@ it('keeps one block below the text that scrolls, cut to the width', () => {
   expect(shown()).toBe('a\nb\nc\nd\n')
 })
 
-it('shows no block where there is no terminal', () => {
+it('a screen shows no block where there is no terminal', () => {
   const { screen, shown } = stage(false)
   screen.show(['1 running'])
   screen.write('a\n')

@@ -154,7 +154,7 @@ it.concurrent('a sequence of send, dispatch --once, jobs, why, status, limits, r
   const why = await project.runWarm(['why', id])
   expect(why.out).toMatch(/^scheduled {2}\S+\n[^]*^- scheduled for later\n {4}not before .* \(in (5\d|60) min\)$/m)
   expect(objects((await project.runWarm(['why', id, '--json'])).out)).toMatchObject([
-    { id, state: 'scheduled', reasons: expect.arrayContaining([expect.objectContaining({ kind: 'scheduled' })]) },
+    { id, state: 'scheduled', reasons: expect.arrayContaining([expect.objectContaining({ kind: 'delay' })]) },
   ])
   expect(objects((await project.runWarm(['limits', '--json'])).out)).toMatchObject([
     {

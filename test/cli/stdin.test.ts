@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest'
 import { standardInput } from '../../src/cli/stdin.ts'
 
-it('at a terminal it prints that it reads there, and how that ends; for a file or a pipe nothing', () => {
+it('a command prints that it reads at a terminal, and how that ends, and for a file or a pipe nothing', () => {
   const told: string[] = []
   const out = { talk: (text: string) => void told.push(text) }
   const piped = {}

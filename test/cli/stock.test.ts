@@ -9,7 +9,7 @@ const worker = (slots: number, prefetch: number) => ({
 })
 const serves = (...names: string[]) => names.map((name) => ({ name }))
 
-it('compares the pools of Celery workers with the slots that tasks declare', () => {
+it('`doctor` compares the pools of Celery workers with the slots that tasks declare', () => {
   const stats = { a: worker(4, 4), b: worker(4, 4), c: worker(2, 8), d: { error: 'no' } }
   const pools = poolsIn(stats, { a: serves('sync'), b: serves('sync', 'mail'), c: serves('slow') })
   const of = (queue: string, slots: number) => judged([{ queue, slots }], pools)
@@ -25,7 +25,7 @@ it('compares the pools of Celery workers with the slots that tasks declare', () 
   expect(of('none', 1)).toEqual({ status: 'warn', text: 'queue "none" has no Celery worker that answers' })
 })
 
-it('names a queue as its workers do, whatever the name of the limit that counts its slots', () => {
+it('`doctor` names a queue as its workers do, whatever the name of the limit that counts its slots', () => {
   const slots = { concurrency: 4 }
   const limits = [
     { name: 'crm', numbers: slots },
@@ -38,7 +38,7 @@ it('names a queue as its workers do, whatever the name of the limit that counts 
   ])
 })
 
-it('names the setting without which a Celery worker gets no jobs of a task', () => {
+it('`doctor` names the setting without which a Celery worker gets no jobs of a task', () => {
   const known = { queue: 'sync', currently: null, workers: [{}], waits: false }
   const tasks = [
     { ...known, name: 'shop.sync' },
@@ -62,7 +62,7 @@ it('names the setting without which a Celery worker gets no jobs of a task', () 
   expect(of(info('shop.sync', true)).text).toBe('queue "sync" gets no jobs of shop.mail, because a lacks the task')
 })
 
-it('names workers that share a name', () => {
+it('`doctor` names workers that share a name', () => {
   const answers = [1, 2].map((pid) => ({ twin: { ...worker(4, 4), pid }, one: worker(4, 4), mute: { error: 'no' } }))
   expect(sharedIn(answers)).toEqual(['twin'])
   const found = judged([], new Map(), { shared: sharedIn(answers) })

@@ -15,7 +15,7 @@ const random = fc.double({ min: 0, max: almostOne, noNaN: true })
 const span = fc.integer({ min: 0, max: 366 * 86_400_000 })
 const failures = fc.integer({ min: 1, max: 1_000 })
 
-it('has the defaults that it documents', () => {
+it('a retry policy has the defaults that it documents', () => {
   expect(retryPolicy()).toEqual({ attempts: 24, maxThrottled: 1_000, baseMs: 1_000, maxMs: 3_600_000 })
   expect(retryPolicy({ attempts: 1, base: '2s', max: '1min' })).toMatchObject({
     attempts: 1,
@@ -54,7 +54,7 @@ it.each([
   expect(delayMs(failed, retryPolicy(), 0)).toBe(most / 2)
 })
 
-it('waits for most of a step where little jitter is wanted', () => {
+it('a retry policy waits for most of a step where little jitter is wanted', () => {
   const policy = { ...retryPolicy({ max: '3s' }), jitter: 0.1 }
   expect([1, 2, 3, 9].map((failed) => delayMs(failed, policy, almostOne))).toEqual([1_000, 2_000, 3_000, 3_000])
   expect([1, 2, 3, 9].map((failed) => delayMs(failed, policy, 0))).toEqual([900, 1_800, 2_700, 2_700])
@@ -64,7 +64,7 @@ it('waits for most of a step where little jitter is wanted', () => {
 const sumMs = (policy: RetryPolicy, random: () => number, attempts = policy.attempts) =>
   Array.from({ length: attempts - 1 }, (_, i) => delayMs(i + 1, policy, random())).reduce((sum, ms) => sum + ms, 0)
 
-it('survives an outage of six hours by default, whatever the jitter, with no more attempts than that takes', () => {
+it('a retry policy survives an outage of six hours by default, whatever the jitter, with no more attempts than that takes', () => {
   const policy = retryPolicy()
   const hours = 3_600_000
   expect(policy.attempts).toBeGreaterThanOrEqual(12)
@@ -78,7 +78,7 @@ it('survives an outage of six hours by default, whatever the jitter, with no mor
   })
 })
 
-it('is a whole number from half of the bound to the bound, uniformly in `random`', () => {
+it('a retry delay is a whole number from half of the bound to the bound, uniformly in `random`', () => {
   forAll(failures, span, span, random, (failed, base, max, part) => {
     const wait = delayMs(failed, retryPolicy({ base, max }), part)
     const most = Math.min(max, base * 2 ** Math.min(failed - 1, 40))
@@ -87,14 +87,14 @@ it('is a whole number from half of the bound to the bound, uniformly in `random`
   })
 })
 
-it('never waits less after one more failure, by the shortest wait and by the longest', () => {
+it('a retry policy never waits less after one more failure, by the shortest wait and by the longest', () => {
   forAll(failures, span, span, fc.constantFrom(0, almostOne), (failed, base, max, part) => {
     const policy = retryPolicy({ base, max })
     expect(delayMs(failed + 1, policy, part)).toBeGreaterThanOrEqual(delayMs(failed, policy, part))
   })
 })
 
-it('repeats an unanswered request after half of a wait at least, and a second at most', () => {
+it('a client repeats an unanswered request after half of a wait at least, and a second at most', () => {
   forAll(fc.nat(2_000), random, (tries, part) => {
     const most = Math.min(1_000, 20 * 2 ** tries)
     const wait = retryPauseMs(tries, part)

@@ -212,7 +212,7 @@ it('a request that found all connections in use says so, and does not blame the 
   })
 })
 
-it('has no statement compiled, on its own connections alone', async () => {
+it('a store has no statement compiled, on its own connections alone', async () => {
   await admin.query(`alter database ${new URL(url).pathname.slice(1)} set jit = on`)
   expect(await opened(url).query('show jit')).toEqual([{ jit: 'off' }])
   expect(await opened(throughPooler).query('show jit')).toEqual([{ jit: 'on' }])

@@ -29,7 +29,7 @@ function bookings(client: RedisClient | undefined = redis, epoch = () => 'epoch'
   return new Bookings({ ...how, redis: client, prefix: `${randomUUID()}:` })
 }
 
-it('are used as far ahead as the broker can let messages wait, however many are denied at once', async () => {
+it('bookings are used as far ahead as the broker can let messages wait, however many are denied at once', async () => {
   const some = bookings()
   const all = await some.book('a', 80, 1, 0)
   const apartMs = 3_600_000 / 10
@@ -44,7 +44,7 @@ it('are used as far ahead as the broker can let messages wait, however many are 
   expect(left.every((ms) => ms >= (delayMaxMs * 2) / 3 - 1)).toBe(true)
 })
 
-it('come soon if Redis returns the reply to another command', async () => {
+it('bookings come soon if Redis returns the reply to another command', async () => {
   for (const reply of ['OK', ['decided', 'other', 1, 2]]) {
     const some = bookings({ send: async () => reply })
     const [first = 0, second] = await some.book('a', 2, 1, 1_000)
@@ -53,7 +53,7 @@ it('come soon if Redis returns the reply to another command', async () => {
   }
 })
 
-it('begin anew with an epoch, because the clock of Redis may have been set back', async () => {
+it('bookings begin anew with an epoch, because the clock of Redis may have been set back', async () => {
   let epoch = 'first'
   const some = bookings(redis, () => epoch)
   await some.book('a', 30, 1, 0)
@@ -63,7 +63,7 @@ it('begin anew with an epoch, because the clock of Redis may have been set back'
   expect(await some.book('a', 1, 1, 0)).toEqual([0])
 })
 
-it('begin anew with a definition, because a faster one has room for messages that come now', async () => {
+it('bookings begin anew with a definition, because a faster one has room for messages that come now', async () => {
   let definition = slow
   const some = bookings(redis, undefined, () => definition)
   await some.book('a', 30, 1, 0)

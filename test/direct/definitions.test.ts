@@ -9,7 +9,7 @@ import { freshRedis } from '../servers/redis.ts'
 
 const { client } = await freshRedis()
 
-it('are not taken from the replies to other calls, after one was lost', async () => {
+it('definitions are not taken from the replies to other calls, after one was lost', async () => {
   const [fast, slow] = [limit('fast', { rate: '100/s' }), limit('slow', { rate: '1/s' })]
   let isLost = false
   let former: unknown

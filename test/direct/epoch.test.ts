@@ -65,7 +65,7 @@ async function stage() {
   return { at, server, seen, watch, pass }
 }
 
-it('goes on when time passes, and when its own machine has slept', async () => {
+it('the watch over the epoch goes on when time passes, and when its own machine has slept', async () => {
   const { at, watch, pass } = await stage()
   await pass({ monotonic: 5_000, boot: 5_000, redis: 5_000 })
   await pass({ monotonic: 1_000, boot: 61_000, redis: 61_000 })
@@ -77,7 +77,7 @@ it.each([
   ['forward', 65_000, []],
   ['forward, and the first try fails', 65_000, [new Error('the connection was lost')]],
   ['back', -60_000, []],
-])('begins anew when the clock of Redis was set %s, once', async (_, redis, errors) => {
+])('the watch over the epoch begins anew when the clock of Redis was set %s, once', async (_, redis, errors) => {
   const { at, server, watch, pass } = await stage()
   server.errors = [...errors]
   await pass({ monotonic: 5_000, boot: 5_000, redis })
@@ -88,7 +88,9 @@ it.each([
   expect(at.begun).toBe(1)
 })
 
-it('grants nothing while Redis evicts keys, and begins anew then', async ({ onTestFinished }) => {
+it('the watch over the epoch grants nothing while Redis evicts keys, and begins anew then', async ({
+  onTestFinished,
+}) => {
   const { at, server, seen, watch } = await stage()
   onTestFinished(() => watch.close())
   await watch.start()
@@ -112,7 +114,7 @@ it.each([
       errors: [new StoreError('SLUICE_REDIS_REFUSED', 'Redis refused (READONLY): it is a replica')],
     },
   },
-])('connects anew when $shown shows that the server is a replica by now', async ({ now }) => {
+])('the watch over the epoch connects anew when $shown shows that the server is a replica by now', async ({ now }) => {
   const { at, server, watch, pass } = await stage()
   Object.assign(server, now)
   await pass({ monotonic: 31_000, boot: 31_000, redis: 31_000 })
@@ -120,7 +122,7 @@ it.each([
   expect(at.resets).toBe(1)
 })
 
-it('leaves the epoch alone that another worker has begun after the same step', async () => {
+it('the watch over the epoch leaves the epoch alone that another worker has begun after the same step', async () => {
   const { at, watch, pass } = await stage()
   at.id = 'second'
   await pass({ monotonic: 5_000, boot: 5_000, redis: 65_000 })

@@ -5,7 +5,7 @@ import { Gate } from '../../src/direct/gate.ts'
 import type { Entry } from '../../src/direct/intake.ts'
 import { until } from '../until.ts'
 
-it('begins nothing that is called off while its grant is requested, and gives that back', async () => {
+it('the gate begins nothing that is called off while its grant is requested, and gives that back', async () => {
   const at = { asked: 0, started: [] as Entry[], unused: [] as unknown[], ended: [] as unknown[] }
   let grant = () => {}
   const limiter = {
@@ -47,7 +47,7 @@ it('begins nothing that is called off while its grant is requested, and gives th
   expect(at.ended).toEqual([['g', ['one']]])
 })
 
-it('requests grants of keys with line breaks apart from those of other keys', async () => {
+it('the gate requests grants of keys with line breaks apart from those of other keys', async () => {
   const asked: number[][] = []
   const gate = new Gate({
     limits: {
@@ -80,7 +80,7 @@ it('requests grants of keys with line breaks apart from those of other keys', as
   expect(asked).toEqual([[1], [1, 1]])
 })
 
-it('drops all messages that a lost connection has left, however many', () => {
+it('the gate drops all messages that a lost connection has left, however many', () => {
   let room = 0
   const started: Entry[] = []
   const lost: Entry[] = []

@@ -39,13 +39,13 @@ function attempt(answers: readonly ('room' | 'denied' | 'away')[]) {
   return { grants, asked: () => asked }
 }
 
-it('are waited for through a short outage, however long the limit had no room before', async () => {
+it('further grants are waited for through a short outage, however long the limit had no room before', async () => {
   const { grants, asked } = attempt(['denied', 'denied', 'denied', 'away', 'room'])
   expect(await grants.take(AbortSignal.any([]), () => {})).toMatchObject({ id: 'grant 5' })
   expect(asked()).toBe(5)
 })
 
-it('are given up after five seconds without Redis', async () => {
+it('further grants are given up after five seconds without Redis', async () => {
   const { grants, asked } = attempt(['denied'])
   await expect(grants.take(AbortSignal.any([]), () => {})).rejects.toMatchObject({ code: 'SLUICE_REDIS_UNREACHABLE' })
   expect(asked()).toBeGreaterThan(20)

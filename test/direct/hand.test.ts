@@ -57,7 +57,7 @@ function noting(slots = 9, limiter?: object) {
   return { hand, take, started, crashed, back, later }
 }
 
-it('begins them when they come again, as what no worker has begun', async () => {
+it('a worker begins waiting messages when they come again, as what no worker has begun', async () => {
   const { take, started, crashed } = noting()
   take('unread', { isRedelivered: false, isInHand: false })
   // Another worker had this one before.
@@ -68,7 +68,7 @@ it('begins them when they come again, as what no worker has begun', async () => 
   expect(crashed).toEqual(['begun'])
 })
 
-it('counts one that comes again long after the connection is back as what a lost worker may have begun', async () => {
+it('a worker counts a message that comes again long after the connection is back as what a lost worker may have begun', async () => {
   const { hand, take, started, crashed, later } = noting()
   for (const id of ['soon', 'late']) take(id, { isRedelivered: false, isInHand: false })
   await until(() => hand.running === 0, 'they have gone back')
@@ -82,7 +82,7 @@ it('counts one that comes again long after the connection is back as what a lost
   expect(crashed).toEqual(['late'])
 })
 
-it('begins none that wait for a slot when what runs is stopped at once', async () => {
+it('a worker begins no messages that wait for a slot when what runs is stopped at once', async () => {
   const { hand, take, started, back } = noting(1)
   for (const id of ['runs', 'waits']) take(id, { isRedelivered: false, isInHand: true })
   await until(() => started.length === 1 && hand.inHand('reserved').length === 1, 'one runs, and one waits')
@@ -92,7 +92,7 @@ it('begins none that wait for a slot when what runs is stopped at once', async (
   expect(back).toEqual(['waits'])
 })
 
-it('begins none that is granted only when it is to stop, and gives the grant back', async () => {
+it('a worker begins no message that is granted only when it is to stop, and gives the grant back', async () => {
   let grant = () => {}
   const returned: unknown[] = []
   const { hand, take, started, back } = noting(1, {

@@ -11,7 +11,7 @@ import { until } from '../until.ts'
 
 const { sleep } = systemClock
 
-it('are leased anew when it is back, as often as that is worth', async ({ onTestFinished }) => {
+it('places are leased anew when Redis is back, as often as that is worth', async ({ onTestFinished }) => {
   const server = await startRedis()
   onTestFinished(() => server.close())
   const real = openRedis(server.url)

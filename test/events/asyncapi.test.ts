@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { asyncapiOf } from '../../src/events/asyncapi.ts'
 
-it('has an operation for each handler, also where patterns differ in one sign only', () => {
+it('a document has an operation for each handler, also where patterns differ in one sign only', () => {
   const subscribers = ['orders.*', 'orders.#', '#'].map((pattern) => ({ service: 'a', handler: pattern, pattern }))
   const line = { type: 'orders.paid', publishers: [], subscribers, lastAt: null, isUnrouted: false }
   const { operations } = asyncapiOf([line], 'shop') as { operations: Record<string, object> }
@@ -12,7 +12,7 @@ it('has an operation for each handler, also where patterns differ in one sign on
   ])
 })
 
-it('has references that lead to a part of the document, where a schema refers to itself', () => {
+it('a document has references that lead to a part of the document, where a schema refers to itself', () => {
   const kids = { type: 'array', items: { $ref: '#' } }
   const node = { type: 'object', properties: { name: { $ref: '#/$defs/name' }, kids } }
   const schema = { ...node, $defs: { name: { type: 'string' } } }

@@ -37,27 +37,27 @@ afterEach(async () => {
   for (const sluice of opened) await sluice.close()
 })
 
-it('runs what waits for a handler that has got a group of its own', async () => {
+it('a service runs what waits for a handler that has got a group of its own', async () => {
   await change([handler('x')], [handler('x', { concurrency: 1 })])
   expect(got).toEqual(['x 1'])
 })
 
-it('runs what waits for a handler that has left its group, while others stay', async () => {
+it('a service runs what waits for a handler that has left its group, while others stay', async () => {
   await change([handler('x'), handler('y')], [handler('x', { concurrency: 1 }), handler('y')])
   expect(got.sort()).toEqual(['x 1', 'y 1'])
 })
 
-it('runs what waits for a handler with a group of its own under its former name', async () => {
+it('a service runs what waits for a handler with a group of its own under its former name', async () => {
   await change([handler('old', { concurrency: 1 })], [handler('new', { concurrency: 1, formerly: ['old'] })])
   expect(got).toEqual(['new 1'])
 })
 
-it('runs what waits for a handler that has another group', async () => {
+it('a service runs what waits for a handler that has another group', async () => {
   await change([handler('x', { group: 'one' }), handler('y')], [handler('x', { group: 'two' }), handler('y')])
   expect(got.sort()).toEqual(['x 1', 'y 1'])
 })
 
-it('does not deliver again under a new name what was delivered under the old one', async () => {
+it('a service does not deliver again under a new name what was delivered under the old one', async () => {
   const first = await open()
   const client = new pg.Client(url)
   await client.connect()
@@ -76,7 +76,7 @@ it('does not deliver again under a new name what was delivered under the old one
   expect(got).toEqual(['old 1'])
 })
 
-it('delivers once while an older process has stored the old name again', async () => {
+it('a service delivers once while an older process has stored the old name again', async () => {
   const [before, after] = [[handler('old')], [handler('new', { formerly: ['old'] })]]
   const [first, next] = [await open(), await open()]
   await first.dispatchOnce(before)
@@ -90,7 +90,7 @@ it('delivers once while an older process has stored the old name again', async (
   expect((await next.events.show(id))?.deliveries).toMatchObject([{ handler: 'new', state: 'done' }])
 })
 
-it('gives a new handler all events, although another one had its name before', async () => {
+it('a service gives a new handler all events, although another one had its name before', async () => {
   await change([handler('old')], [handler('new', { formerly: ['old'] })])
   const next = await open()
   const work = [handler('old'), handler('new')]

@@ -107,7 +107,7 @@ async function traceOf(type: string, data: unknown, how: 'one' | 'several', isol
 }
 
 it.each(['read committed', 'repeatable read'])(
-  'to the same effect for every kind of handler, at %s',
+  'one event has the same effect as one of several for every kind of handler, at %s',
   async (isolation) => {
     for (const data of payloads) {
       const one = await traceOf(type, data, 'one', isolation)
@@ -118,7 +118,7 @@ it.each(['read committed', 'repeatable read'])(
 )
 
 it.each(['read committed', 'repeatable read'])(
-  'to the same effect in the short statement, at %s',
+  'one event has the same effect in the short statement, at %s',
   async (isolation) => {
     for (const data of payloads) {
       const one = await traceOf(plain.name, data, 'one', isolation)
@@ -135,7 +135,7 @@ it.each(['read committed', 'repeatable read'])(
   },
 )
 
-it('to nobody', async () => {
+it('one event has the same effect as one of several when nobody handles it', async () => {
   const one = await traceOf('nobody.gets', 1, 'one', 'read committed')
   expect(one).toEqual(await traceOf('nobody.gets', 1, 'several', 'read committed'))
   expect(one.emitted).toMatchObject([{ routed: 0 }])

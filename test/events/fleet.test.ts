@@ -69,7 +69,7 @@ it.each([
   ['the store', 'replicas and the database are killed'],
   ['RabbitMQ', 'replicas and the database are killed, and the broker restarts'],
   ['RabbitMQ', 'replicas, database and broker are killed, and events are emitted many at a time'],
-])('brings every event to each of two services, over %s, while %s', async (carrier, how) => {
+])('a fleet brings every event to each of two services, over %s, while %s', async (carrier, how) => {
   const isMany = how.includes('many at a time')
   const dir = mkdtempSync(join(tmpdir(), 'sluice-handled-'))
   onTestFinished(() => rmSync(dir, { recursive: true }))

@@ -29,7 +29,7 @@ afterEach(async () => {
   for (const sluice of opened) await sluice.close()
 })
 
-it('gives each service each event once, whichever replica runs it', async () => {
+it('an event goes to each service once, whichever replica runs it', async () => {
   const [a1, a2, b] = await Promise.all([open('a'), open('a'), open('b')])
   const work = [handler('a')]
   await Promise.all([a1.work(work), a2.work(work), b.work([handler('b')])])
@@ -41,7 +41,7 @@ it('gives each service each event once, whichever replica runs it', async () => 
   expect(new Set(got).size).toBe(100)
 })
 
-it('needs the name of the service, and refuses names that it cannot store', async () => {
+it('a service needs a name, and refuses names that it cannot store', async () => {
   const nobody = await open(undefined)
   await expect(nobody.dispatchOnce([handler('a')])).rejects.toMatchObject({ code: 'SLUICE_NO_SERVICE' })
   await nobody.events.emit(paid, 1)
@@ -67,7 +67,7 @@ it('needs the name of the service, and refuses names that it cannot store', asyn
     expect(() => event(name)).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_EVENT' }))
 })
 
-it('refuses payloads that JSON or PostgreSQL cannot keep, and keeps what was emitted before them', async () => {
+it('a service refuses payloads that JSON or PostgreSQL cannot keep, and keeps what was emitted before them', async () => {
   const a = await open('a')
   const loop: Record<string, unknown> = {}
   loop['self'] = loop
@@ -83,21 +83,21 @@ it('refuses payloads that JSON or PostgreSQL cannot keep, and keeps what was emi
   expect(row?.n).toBe(1)
 })
 
-it('warns when processes of one name have different handlers', async () => {
+it('a service warns when processes of one name have different handlers', async () => {
   const [one, other] = [await open('a'), await open('a')]
   await one.dispatchOnce([handler('x'), handler('y')])
   await other.dispatchOnce([handler('x')])
   expect(told.join()).toContain('service "a" has handlers that this process has not: y')
 })
 
-it('does not warn of the handlers of other workers of the same process', async () => {
+it('a service does not warn of the handlers of other workers of the same process', async () => {
   const one = await open('a')
   const workers = [await one.work([handler('x')]), await one.work([handler('y')])]
   for (const worker of workers) await worker.stop()
   expect(told.join()).not.toContain('that this process has not')
 })
 
-it('gives a delivery back, uncalled, in a process that lacks its handler', async () => {
+it('a service gives a delivery back, uncalled, in a process that lacks its handler', async () => {
   const [old, next] = [await open('a'), await open('a')]
   await next.dispatchOnce([handler('x'), handler('y')])
   const id = await old.events.emit(paid, 1)
@@ -110,7 +110,7 @@ it('gives a delivery back, uncalled, in a process that lacks its handler', async
   expect(got).toEqual(['x 1', 'y 1'])
 })
 
-it('lets only processes that have it run a handler with an order, so that nothing overtakes', async () => {
+it('a service lets only processes that have it run a handler with an order, so that nothing overtakes', async () => {
   const ordered = handler('y', { order: 'key' })
   const [old, next] = [await open('a'), await open('a')]
   await next.dispatchOnce([handler('x'), ordered])
@@ -119,7 +119,7 @@ it('lets only processes that have it run a handler with an order, so that nothin
   expect(await next.dispatchOnce([handler('x'), ordered])).toBe(1)
 })
 
-it('goes on under a new name with what the handler had before', async () => {
+it('a service goes on under a new name with what the handler had before', async () => {
   const a = await open('a')
   await a.dispatchOnce([handler('old')])
   await a.events.emit(paid, 1)
@@ -140,7 +140,7 @@ const caughtUp = (sluice: Sluice, work: Parameters<Sluice['dispatchOnce']>[0]) =
     return got.length >= 2
   }, 'it has caught up')
 
-it('delivers what a transaction emits that was open before the subscription, at either level, once', async () => {
+it('a service gets once what a transaction emits that was open before the subscription, at either level', async () => {
   const a = await open('a')
   const work = [handler('x')]
   const clients = await Promise.all(
@@ -165,7 +165,7 @@ it('delivers what a transaction emits that was open before the subscription, at 
   expect(got.sort()).toEqual(['x before', 'x old snapshot'])
 })
 
-it('delivers what a younger transaction emits that does not see the subscription yet', async () => {
+it('a service gets what a younger transaction emits that does not see the subscription yet', async () => {
   const a = await open('a')
   await a.dispatchOnce([handler('x')])
   const [subscriber, emitter] = [new pg.Client(url), new pg.Client(url)]
@@ -181,7 +181,7 @@ it('delivers what a younger transaction emits that does not see the subscription
   await Promise.all([subscriber.end(), emitter.end()])
 })
 
-it('emits through processes without handlers while its service is down, and loses nothing', async () => {
+it('processes without handlers emit while the service is down, and nothing is lost', async () => {
   const a = await open('a')
   await a.dispatchOnce([handler('x')])
   await a.close()
@@ -191,7 +191,7 @@ it('emits through processes without handlers while its service is down, and lose
   expect(await back.dispatchOnce([handler('x')])).toBe(20)
 })
 
-it('ends a subscription on request only', async () => {
+it('a service ends a subscription on request only', async () => {
   const a = await open('a')
   await a.dispatchOnce([handler('x'), handler('y')])
   expect(await a.events.remove('a', 'x')).toEqual(['x'])
@@ -201,7 +201,7 @@ it('ends a subscription on request only', async () => {
   expect(await a.events.remove('a')).toEqual([])
 })
 
-it('deletes events when their time is over', async () => {
+it('a service deletes events when their time is over', async () => {
   const a = await open('a', { retention: { events: '1h' } })
   await a.dispatchOnce([handler('x')])
   const id = await a.events.emit(paid, 1)
@@ -212,7 +212,7 @@ it('deletes events when their time is over', async () => {
   expect(await a.events.show(kept)).toBeDefined()
 })
 
-it('keeps events for as long as settings allow, which is since before 1970', async () => {
+it('a service keeps events for as long as settings allow, which is since before 1970', async () => {
   const a = await open('a', { retention: { events: '36500d' } })
   await a.dispatchOnce([handler('x')])
   const id = await a.events.emit(paid, 1)
@@ -220,7 +220,7 @@ it('keeps events for as long as settings allow, which is since before 1970', asy
   expect(await a.events.show(id)).toBeDefined()
 })
 
-it('catches up for some seconds before its worker begins, and for half a second in each round', async () => {
+it('a service catches up for some seconds before its worker begins, and for half a second in each round', async () => {
   // The first call stores the handlers.
   let [nowMs, portions] = [0, -1]
   /** A row where any column is true. */

@@ -153,7 +153,7 @@ it('a store that is away raises an alarm in each process, after a while, and at 
   expect(look(1_000)).toEqual(['away store false'])
 })
 
-it('sends each change to a webhook, and logs when that fails, without its address', async () => {
+it('a worker sends each change to a webhook, and logs when that fails, without its address', async () => {
   const bodies: unknown[] = []
   const server = createServer((request, response) => {
     let text = ''
@@ -218,7 +218,7 @@ it('values that cannot be read are not read again at each beat', async () => {
   expect(reads).toBe(2)
 })
 
-it('refuses options that mean nothing', () => {
+it('an alarm refuses options that mean nothing', () => {
   expect(() => watcher({ queueLengths: 5 } as AlarmOptions)).toThrow('`alarms` has no "queueLengths"')
   expect(() => watcher({ oldestWait: 0 })).toThrow('alarms.oldestWait is "0"; it must be more than 0, or false')
   expect(() => watcher({ webhook: 'slack' })).toThrow('must be an address that begins with https://')

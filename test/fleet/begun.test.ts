@@ -38,7 +38,7 @@ it('begun jobs are recorded also when another transaction has locked their claim
   expect(await begun(locked)).toBe('{7}')
 })
 
-it('tells the store the stints of a new registration, also when those of the one before are told late', async () => {
+it('a dispatcher tells the store the stints of a new registration, also when those of the one before are told late', async () => {
   const told: string[] = []
   let registered = 0
   let goOn = () => {}
@@ -63,7 +63,7 @@ it('tells the store the stints of a new registration, also when those of the one
   expect(told).toEqual(['1', '2'])
 })
 
-it('lets nothing go back of a dispatcher that has claimed more since it was silent: it lives', async (context) => {
+it('the fleet lets nothing go back of a dispatcher that has claimed more since it was silent: it lives', async (context) => {
   const sluice = await Sluice.open({ store: (await freshDatabase()).url })
   context.onTestFinished(() => sluice.close())
   const { db } = sluice
@@ -81,7 +81,7 @@ it('lets nothing go back of a dispatcher that has claimed more since it was sile
   expect(await inHand()).toBe(0)
 })
 
-it('records its stint again that another dispatcher has ended while it was silent', async (context) => {
+it('a dispatcher records its stint again that another dispatcher has ended while it was silent', async (context) => {
   const sluice = await Sluice.open({ store: (await freshDatabase()).url })
   context.onTestFinished(() => sluice.close())
   const { db } = sluice

@@ -188,7 +188,7 @@ it('budgets are sent to the webhook of alarms, at most 20 in one look', async ()
   })
 })
 
-it('rejects shares that mean nothing', () => {
+it('a budget rejects shares that mean nothing', () => {
   const made =
     (alarmAt: unknown, rest: object = { quota: '10/day' }) =>
     () =>

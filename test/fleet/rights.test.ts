@@ -7,7 +7,7 @@ import { limit, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 
-it('needs no more than is written', async () => {
+it('a role that owns nothing needs no more than is written', async () => {
   const { url, adminUrl } = await freshDatabase()
   const owner = await Sluice.open({ store: url })
   await owner.close()

@@ -26,7 +26,7 @@ function fleet(members: number) {
 
 const reported = expect.stringContaining('a lost worker cannot be given up')
 
-it('reports once that another client has locked the job of a worker that was lost ten seconds ago, whoever has looked', async (context) => {
+it('a worker reports once that another client has locked the job of a worker that was lost ten seconds ago, whoever has looked', async (context) => {
   const { state, all } = fleet(3)
   await at.sluice.send(quiet, {})
   const lost = await enter(at.db)
@@ -45,7 +45,7 @@ it('reports once that another client has locked the job of a worker that was los
   expect(await all[1]?.watch()).toEqual([lost])
 })
 
-it('reports once that looks have failed for ten seconds, and again after one that did not', async () => {
+it('a worker reports once that looks have failed for ten seconds, and again after one that did not', async () => {
   const { state, all } = fleet(1)
   for (let times = 1; times <= 2; times++) {
     state.fails = true

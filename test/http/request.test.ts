@@ -132,7 +132,7 @@ test('a response over the cap is final, with or without an announced length', as
   expect((await send({ url: `${url}/told`, maxResponseBytes: 11 })).body).toBe('x'.repeat(11))
 })
 
-test('of a body with which the result could not be stored, the beginning is kept as text', async () => {
+test('if the result could not be stored with the body, the beginning of that is kept as text', async () => {
   const bodies: Record<string, string> = {
     '/text': '"\u00e4'.repeat(100_000),
     '/json': JSON.stringify(Array.from({ length: 60_000 }, (_, n) => n)),

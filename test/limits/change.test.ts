@@ -65,7 +65,7 @@ function play(changes: readonly { options: LimitOptions; grants: number; idleUs:
   return { versions, rows }
 }
 
-it('is proved by the ledger, and no window that ends under a definition holds more than it allows', () => {
+it('a change is proved by the ledger, and no window that ends under a definition holds more than it allows', () => {
   let changed = 0
   forAll(cases(400), anyChanges, (changes) => {
     const { versions, rows } = play(changes)
@@ -93,7 +93,7 @@ function waitUs(before: Rule, after: Rule): number {
   return room([after], rebuild([[before], [after]], used, emptyBucket([before], atUs)), atUs).nextUs - atUs
 }
 
-it('waits for what is owed of one window, however long the old definition was used', () => {
+it('a change waits for what is owed of one window, however long the old definition was used', () => {
   const [high, low] = [level(91, minute, 10), level(46, minute, 5)]
   // 91 of the last minute, less the 46 that drain in it, and one that has to be free again of five.
   expect(waitUs(high, low)).toBeGreaterThan(38 * (minute / 46))

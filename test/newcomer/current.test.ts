@@ -12,7 +12,7 @@ import { brief } from '../v8.ts'
 const execute = promisify(execFile)
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
 
-it('is the one of useSluice, and in a test that of the kit', async () => {
+it('the current Sluice is the one of useSluice, and in a test that of the kit', async () => {
   const sluice = await Sluice.open({ store: 'memory:' })
   useSluice(sluice)
   try {
@@ -32,7 +32,7 @@ it('is the one of useSluice, and in a test that of the kit', async () => {
   }
 })
 
-it('is the one before the kits, in whatever order they are closed', async () => {
+it('the current Sluice is the one before the kits, in whatever order they are closed', async () => {
   const sluice = await Sluice.open({ store: 'memory:' })
   useSluice(sluice)
   try {
@@ -59,7 +59,7 @@ it('waitFor ends by its signal, and the job goes on', async () => {
   await expect(sluice.jobs.get(id)).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
 })
 
-it('is the one of the command line, also where a flag names its store', async () => {
+it('the current Sluice is the one of the command line, also where a flag names its store', async () => {
   const project = createNewcomer([])
   project.write('package.json', '{"type":"module"}')
   project.write(

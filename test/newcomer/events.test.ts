@@ -61,14 +61,14 @@ async function received<Name extends EventName>(name: Name, act: () => Promise<u
   return events
 }
 
-it('receives the beginning and the end of a job', async () => {
+it('a program receives the beginning and the end of a job', async () => {
   const about = { job: expect.any(String), task: 'flaky', queue: 'default', attempt: 1, worker: expect.any(String) }
   const done = later(received('done', async () => {}))
   expect(await received('started', () => sluice.send(flaky, {}))).toEqual([about])
   expect(await done).toEqual([{ ...about, tookMs: expect.any(Number) }])
 })
 
-it('receives each failed attempt with its error, and that the task works again', async () => {
+it('a program receives each failed attempt with its error, and that the task works again', async () => {
   isWell = false
   const failed = await received('failed', () => sluice.send(flaky, {}), 6)
   expect(failed.slice(0, 2)).toMatchObject([
@@ -80,7 +80,7 @@ it('receives each failed attempt with its error, and that the task works again',
   expect(recovered?.failures).toBeGreaterThanOrEqual(6)
 })
 
-it('receives a job that has failed for good, also one that no worker touched', async () => {
+it('a program receives a job that has failed for good, also one that no worker touched', async () => {
   const [own] = await received('exhausted', () => sluice.send(refused, {}))
   expect(own).toMatchObject({
     task: 'refused',
@@ -102,7 +102,7 @@ it('receives a job that has failed for good, also one that no worker touched', a
   )
 })
 
-it('receives by when a job had to begin that its limit cannot let begin in time', async () => {
+it('a program receives by when a job had to begin that its limit cannot let begin in time', async () => {
   await received('done', () => sluice.send(daily, {}))
   const [hopeless] = await received('exhausted', () => sluice.send(daily, {}, { maxWait: '1min' }))
   expect(hopeless).toMatchObject({
@@ -114,7 +114,7 @@ it('receives by when a job had to begin that its limit cannot let begin in time'
   })
 })
 
-it("receives a vendor's pause, with the limit that waits", async () => {
+it("a program receives a vendor's pause, with the limit that waits", async () => {
   const [pause] = await received('held', () => sluice.send(calls, { key: 'a1' }))
   expect(pause).toEqual({
     limits: ['vendor:a1'],
@@ -124,7 +124,7 @@ it("receives a vendor's pause, with the limit that waits", async () => {
   })
 })
 
-it('receives what an operator changes in another process', async () => {
+it('a program receives what an operator changes in another process', async () => {
   const [changed] = await received('limit', () =>
     operator.limits.set('crm', { rate: '50/min' }, { reason: 'a contract' }),
   )
@@ -150,7 +150,7 @@ it('receives what an operator changes in another process', async () => {
   expect(log()).toContainEqual(expect.stringMatching(/^queue mail is paused: repairs \(by /))
 })
 
-it('receives that a worker was lost', async () => {
+it('a program receives that a worker was lost', async () => {
   const worker = await enter(sluice.db)
   expect(await received('rescued', () => rescue(sluice.db, worker))).toEqual([
     { worker, host: 'test', pid: 1, jobs: 0 },

@@ -13,7 +13,7 @@ import { brief } from '../v8.ts'
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
 const work = `exec "${process.execPath}" ${brief.join(' ')} "${main}" work tasks.ts --grace 100ms --log-level info`
 
-it('gives back what still runs when its grace is over, below sh and below npm', async ({ onTestFinished }) => {
+it('a worker gives back what still runs when its grace is over, below sh and below npm', async ({ onTestFinished }) => {
   const { url } = await freshDatabase()
   const sluice = await Sluice.open({ store: url })
   const project = createProject()
@@ -55,7 +55,7 @@ export const deaf = task('deaf', {
   )
 })
 
-it('names process.exit() as what ended a worker during an attempt', async ({ onTestFinished }) => {
+it('the log names process.exit() as what ended a worker during an attempt', async ({ onTestFinished }) => {
   const project = createProject({ DATABASE_URL: (await freshDatabase()).url, SLUICE_TASKS: 'tasks.mjs' })
   onTestFinished(() => project.close())
   const exits = `task('exits', { run: () => process.exit(7) })`
@@ -66,7 +66,7 @@ it('names process.exit() as what ended a worker during an attempt', async ({ onT
   expect(code).toBe(7)
 })
 
-it('leaves nothing that keeps a program alive after close', async () => {
+it('a worker leaves nothing that keeps a program alive after close', async () => {
   const project = createNewcomer([])
   project.write(
     'app.mjs',

@@ -19,7 +19,7 @@ const call = task('call', { input, limits: [crm, seats], run: () => {} })
 const free = task('free', { input, run: () => {} })
 const [onServer] = engines
 
-it('names no time at which jobs are done while something stops all of them', () => {
+it('`status` names no time at which jobs are done while something stops all of them', () => {
   const line = {
     task: 'call',
     queue: 'default',
@@ -39,7 +39,7 @@ it('names no time at which jobs are done while something stops all of them', () 
   expect(emptyText({ ...line, growthPerMinute: 0, stops: [held(10)] })).toBe('stopped')
 })
 
-it('takes a burst for no growth: the rate of the limit shows when its jobs are gone', () => {
+it('`status` takes a burst for no growth: the rate of the limit shows when its jobs are gone', () => {
   const line = {
     task: 'call',
     queue: 'default',

@@ -3,7 +3,7 @@ import { expect, it, onTestFinished } from 'vitest'
 import { fail, task } from '../../src/index.ts'
 import { testSluice } from '../../src/testing/index.ts'
 
-it('shows tasks whose jobs are retried, or have failed within the last hour, with the newest error', async () => {
+it('`status` shows tasks whose jobs are retried, or have failed within the last hour, with the newest error', async () => {
   let why = 'the vendor is down'
   const flaky = task('flaky', {
     retry: { attempts: 3, base: '1min', max: '1min' },
@@ -37,7 +37,7 @@ it('shows tasks whose jobs are retried, or have failed within the last hour, wit
   expect(await failing()).toEqual([])
 })
 
-it('shows that the error of the last attempt was cut', async () => {
+it('`status` shows that the error of the last attempt was cut', async () => {
   const wordy = task('wordy', {
     run: () => {
       throw new Error('word '.repeat(100))
@@ -48,7 +48,7 @@ it('shows that the error of the last attempt was cut', async () => {
   const id = await wordy.send(1)
   await t.drain()
   const why = await t.sluice.why(id)
-  expect(why?.reasons.find(({ kind }) => kind === 'backoff')?.text).toMatch(
+  expect(why?.reasons.find(({ kind }) => kind === 'retry')?.text).toMatch(
     /^attempt 1 failed, and another one follows: (word )+.{0,4}…$/,
   )
 })

@@ -248,7 +248,7 @@ describe('the jobs of a limit', () => {
   })
 })
 
-it('reads no other rows than those of its buckets, page by page', async () => {
+it('the proof reads no other rows than those of its buckets, page by page', async () => {
   const { url } = await freshDatabase()
   const sluice = await Sluice.open({ store: url })
   onTestFinished(() => sluice.close())

@@ -119,7 +119,7 @@ describe('why', () => {
     expect(before).toMatchObject({
       of: ['scheduled', 'delay', false],
       listed: [0, 1],
-      why: ['scheduled', ['no-worker', 'scheduled']],
+      why: ['scheduled', ['no-worker', 'delay']],
     })
     await t.clock.advance('1h')
     expect(await views()).toEqual({

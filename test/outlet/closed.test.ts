@@ -9,22 +9,27 @@ import { freshBroker } from '../servers/rabbitmq.ts'
 import { later, until } from '../until.ts'
 import { note } from './processes.ts'
 
-it.for(['dispatch', 'execute'] as const)('keeps no connection to the broker: %s', async (role, { onTestFinished }) => {
-  const [{ url: store }, broker] = [await freshDatabase(), await freshBroker()]
-  const proxy = await startProxy({ port: Number(new URL(broker.url).port) })
-  onTestFinished(() => proxy.close())
-  const sluice = await Sluice.open({ store, amqp: proxy.url(broker.url) })
-  proxy.halfOpen()
-  const starting = later<unknown>(sluice[role]([note]))
-  await until(() => proxy.connections > 0)
-  const closing = sluice.close()
-  await proxy.pass()
-  await expect(starting).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
-  await closing
-  await until(() => proxy.connections === 0)
-})
+it.for(['dispatch', 'execute'] as const)(
+  'a closed Sluice keeps no connection to the broker: %s',
+  async (role, { onTestFinished }) => {
+    const [{ url: store }, broker] = [await freshDatabase(), await freshBroker()]
+    const proxy = await startProxy({ port: Number(new URL(broker.url).port) })
+    onTestFinished(() => proxy.close())
+    const sluice = await Sluice.open({ store, amqp: proxy.url(broker.url) })
+    proxy.halfOpen()
+    const starting = later<unknown>(sluice[role]([note]))
+    await until(() => proxy.connections > 0)
+    const closing = sluice.close()
+    await proxy.pass()
+    await expect(starting).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
+    await closing
+    await until(() => proxy.connections === 0)
+  },
+)
 
-it('keeps no connection to the broker: a worker whose tasks have one name', async ({ onTestFinished }) => {
+it('a closed Sluice keeps no connection to the broker: a worker whose tasks have one name', async ({
+  onTestFinished,
+}) => {
   const [{ url: store }, broker] = [await freshDatabase(), await freshBroker()]
   const proxy = await startProxy({ port: Number(new URL(broker.url).port) })
   const sluice = await Sluice.open({ store, amqp: proxy.url(broker.url) })

@@ -12,32 +12,35 @@ import { MemoryWire } from './memory-wire.ts'
 it.for([
   ['does not end', () => new Promise<void>(() => {})],
   ['fails', () => Promise.reject(new Error('locked'))],
-] as const)('does not wait for a renewal of definitions that %s', async ([, renew], { onTestFinished }) => {
-  const sleep = () => new Promise<void>((resolve) => setImmediate(resolve))
-  const store = storeOn({} as Db, { clock: { ...systemClock, sleep } })
-  store.call = store.run = store.query = async () => []
-  const estimates = new Estimates(store)
-  let written = 0
-  estimates.write = async () => void written++
-  let renewals = 0
-  const worker = new FleetWorker({
-    store,
-    wire: new MemoryWire(systemClock, () => [0]),
-    fleet: 'test',
-    tasks: [task('note', { run: () => {} })],
-    labels: {},
-    concurrency: 1,
-    graceMs: 1_000,
-    rulebook: new Rulebook([], {}, estimates),
-    peer: undefined,
-    allowPrivate: [],
-    renew() {
-      renewals++
-      return renew()
-    },
-    ended: async () => {},
-  })
-  onTestFinished(() => worker.abort())
-  await worker.start()
-  await expect.poll(() => Math.min(written, renewals)).toBeGreaterThan(0)
-})
+] as const)(
+  'a worker of a fleet does not wait for a renewal of definitions that %s',
+  async ([, renew], { onTestFinished }) => {
+    const sleep = () => new Promise<void>((resolve) => setImmediate(resolve))
+    const store = storeOn({} as Db, { clock: { ...systemClock, sleep } })
+    store.call = store.run = store.query = async () => []
+    const estimates = new Estimates(store)
+    let written = 0
+    estimates.write = async () => void written++
+    let renewals = 0
+    const worker = new FleetWorker({
+      store,
+      wire: new MemoryWire(systemClock, () => [0]),
+      fleet: 'test',
+      tasks: [task('note', { run: () => {} })],
+      labels: {},
+      concurrency: 1,
+      graceMs: 1_000,
+      rulebook: new Rulebook([], {}, estimates),
+      peer: undefined,
+      allowPrivate: [],
+      renew() {
+        renewals++
+        return renew()
+      },
+      ended: async () => {},
+    })
+    onTestFinished(() => worker.abort())
+    await worker.start()
+    await expect.poll(() => Math.min(written, renewals)).toBeGreaterThan(0)
+  },
+)

@@ -113,7 +113,7 @@ async function stage(kinds: { tasks: string[]; places: number }[] = []) {
   }
 }
 
-it('gives no job back as uncalled that its worker has begun, and that another dispatcher has taken over', async () => {
+it('a dispatcher gives no job back as uncalled that its worker has begun, and that another dispatcher has taken over', async () => {
   const { one, first, job, run, end, told, begun, two } = await stage()
   one.start([job])
   await run(2)
@@ -130,7 +130,7 @@ it('gives no job back as uncalled that its worker has begun, and that another di
   expect(told).toEqual(['second inherited', 'second ended'])
 })
 
-it('stops no attempt that another dispatcher has taken over, and keeps no place for it when it has ended', async () => {
+it('a dispatcher stops no attempt that another dispatcher has taken over, and keeps no place for it when it has ended', async () => {
   const { one, first, job, run, end, told, begun, aborted, two } = await stage()
   one.start([job])
   await run(2_000)
@@ -150,7 +150,7 @@ it('stops no attempt that another dispatcher has taken over, and keeps no place 
   expect(one.free()).toBe(slots)
 })
 
-it('ignores what an older announcement says that its worker can take', async () => {
+it('a dispatcher ignores what an older announcement says that its worker can take', async () => {
   const { one, worker, wire, run } = await stage()
   const can = { stint: 's', slots: 1_000, tasks: ['a'], kinds: [], left: [] }
   const old = { type: 'announce', worker: worker.id, n: 1, at: 0, asOf: null, holds: [], orphans: [], ...can }
@@ -159,7 +159,7 @@ it('ignores what an older announcement says that its worker can take', async () 
   expect(one.free()).toBe(slots)
 })
 
-it('gives no job back as uncalled that has ended with another dispatcher, when the worker takes its leave', async () => {
+it('a dispatcher gives no job back as uncalled that has ended with another dispatcher, when the worker takes its leave', async () => {
   const { one, worker, first, job, run, end, told, two } = await stage()
   one.start([job])
   await run(2_000)
@@ -175,7 +175,7 @@ it('gives no job back as uncalled that has ended with another dispatcher, when t
   expect(told).toEqual(['second inherited', 'second ended'])
 })
 
-it('takes no job of a stint that is over, and the next dispatcher records what began in it', async () => {
+it('a worker takes no job of a stint that is over, and the next dispatcher records what began in it', async () => {
   const { one, first, job, run, told, left, begun, two } = await stage()
   one.start([job])
   await run(2_000)
@@ -193,7 +193,7 @@ it('takes no job of a stint that is over, and the next dispatcher records what b
   expect(left.length).toBe(1)
 })
 
-it('gives a worker nothing that was claimed before it was enlisted', async () => {
+it('a dispatcher gives a worker nothing that was claimed before it was enlisted', async () => {
   const { one, job, run, told, begun } = await stage()
   one.start([{ ...job, grantedMs: 7_999 }])
   await run(10)
@@ -201,7 +201,7 @@ it('gives a worker nothing that was claimed before it was enlisted', async () =>
   expect(told).toEqual(['first refused'])
 })
 
-it('learns within a few tenths of a second which jobs run, each once, and nothing of those that end sooner', async () => {
+it('a dispatcher learns within a few tenths of a second which jobs run, each once, and nothing of those that end sooner', async () => {
   const { one, job, run, end, begun, known } = await stage()
   one.start([job])
   await run(50)
@@ -219,7 +219,7 @@ it('learns within a few tenths of a second which jobs run, each once, and nothin
   expect(known).toEqual(['first 2'])
 })
 
-it('ends the stint of a worker that takes its leave, also when the store is away meanwhile', async () => {
+it('a dispatcher ends the stint of a worker that takes its leave, also when the store is away meanwhile', async () => {
   const { worker, store, run, left } = await stage()
   store.isAway = true
   const stopping = worker.stop(new AbortController().signal).then(() => worker.close())
@@ -230,7 +230,7 @@ it('ends the stint of a worker that takes its leave, also when the store is away
   expect(left).toEqual([[]])
 })
 
-it('gives no job back as uncalled whose end waits for the store, when its worker is lost meanwhile', async () => {
+it('a dispatcher gives no job back as uncalled whose end waits for the store, when its worker is lost meanwhile', async () => {
   const { one, store, first, job, run, end, left } = await stage()
   store.isAway = true
   one.start([job])
@@ -246,7 +246,7 @@ it('gives no job back as uncalled whose end waits for the store, when its worker
 })
 
 it.each([false, true])(
-  'has its slots used elsewhere once its dispatcher stops, which records what it has (first message lost: %s)',
+  'a worker has its slots used elsewhere once its dispatcher stops, which records what it has (first message lost: %s)',
   async (isLost) => {
     const { one, first, job, run, end, told, begun, two } = await stage()
     one.start([job])
@@ -267,7 +267,7 @@ it.each([false, true])(
   },
 )
 
-it('stops an attempt though the first message about that was lost', async () => {
+it('a dispatcher stops an attempt though the first message about that was lost', async () => {
   const { one, first, job, run, told, aborted } = await stage()
   one.start([job])
   await run(2_000)
@@ -279,7 +279,7 @@ it('stops an attempt though the first message about that was lost', async () => 
   expect(told).toEqual([])
 })
 
-it('gives no job back as uncalled that it stops when the report of its end was lost', async () => {
+it('a dispatcher gives no job back as uncalled that it stops when the report of its end was lost', async () => {
   const { one, first, job, run, end, told } = await stage()
   one.start([job])
   await run(2)
@@ -292,7 +292,7 @@ it('gives no job back as uncalled that it stops when the report of its end was l
   expect(told).toEqual(['first ended'])
 })
 
-it('waits for no end of an attempt that it stops while it cannot reach the worker', async () => {
+it('a dispatcher waits for no end of an attempt that it stops while it cannot reach the worker', async () => {
   const { one, first, job, run, told, places } = await stage()
   one.start([job])
   await run(2_000)
@@ -303,7 +303,7 @@ it('waits for no end of an attempt that it stops while it cannot reach the worke
   expect(places).toEqual([expect.objectContaining({ host: hostname() })])
 })
 
-it('waits for no such end either if the worker was there for a moment', async () => {
+it('a dispatcher waits for no such end either if the worker was there for a moment', async () => {
   const { one, first, job, run, told } = await stage()
   one.start([job])
   await run(2_000)
@@ -316,7 +316,7 @@ it('waits for no such end either if the worker was there for a moment', async ()
   expect(told).toEqual(['first lost'])
 })
 
-it('offers no place of a thread to the next dispatcher in which a job of the last one still runs', async () => {
+it('a worker offers no place of a thread to the next dispatcher in which a job of the last one still runs', async () => {
   const { one, two, job, run } = await stage([{ tasks: ['a'], places: 1 }])
   one.start([job])
   await run(2_000)
@@ -328,7 +328,7 @@ it('offers no place of a thread to the next dispatcher in which a job of the las
   expect(second.kinds.map((kind) => kind.free())).toEqual([0])
 })
 
-it('reports where the attempt ran, which is not where its job was claimed', async () => {
+it('a worker reports where the attempt ran, which is not where its job was claimed', async () => {
   const { one, worker, job, run, end, places } = await stage()
   one.start([job])
   await run(2)

@@ -17,7 +17,7 @@ const lifeMs = 1_000
 const faultsMs = 15_000
 const endMs = 40_000
 
-it('begins each job once and in time, or reports that it did not begin, whatever becomes of messages', async () => {
+it('a fleet begins each job once and in time, or reports that it did not begin, whatever becomes of messages', async () => {
   const faults = fc.record({ seed: fc.integer(), lost: fc.nat(40), twice: fc.nat(20), mostMs: fc.nat(1_200) })
   const run = async ({ seed, lost, twice, mostMs }: { seed: number; lost: number; twice: number; mostMs: number }) => {
     let state = seed

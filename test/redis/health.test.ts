@@ -67,7 +67,7 @@ async function stage() {
   return { at, lose, check }
 }
 
-it('begins another epoch where keys were evicted soon after an epoch had begun', async () => {
+it('the watch over a Redis begins another epoch where keys were evicted soon after an epoch had begun', async () => {
   const { at, lose, check } = await stage()
   at.later = 5
   await lose()
@@ -75,7 +75,7 @@ it('begins another epoch where keys were evicted soon after an epoch had begun',
   expect(at.epoch).toBe(3)
 })
 
-it('begins no other epoch where keys were evicted before an epoch began', async () => {
+it('the watch over a Redis begins no other epoch where keys were evicted before an epoch began', async () => {
   const { at, lose, check } = await stage()
   at.evicted = 5
   await lose()

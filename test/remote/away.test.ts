@@ -17,7 +17,7 @@ import { StockWorkers } from '../../src/remote/stock-workers.ts'
 import { z } from 'zod'
 import { World } from '../outlet/simulated-world.ts'
 
-it('have no room while the broker is away, and those who wait for room learn when it is back', async () => {
+it('stock workers have no room while the broker is away, and those who wait for room learn when it is back', async () => {
   const world = new World()
   let changes = 0
   let canRead = true
@@ -174,7 +174,7 @@ it.for([
   ['the broker', true, 'lost'],
   ['the queue of replies', true, 'lost'],
 ] as const)(
-  'may have made a call of which no end was reported: %s was away (begun: %s)',
+  'stock workers may have made a call of which no end was reported: %s was away (begun: %s)',
   async ([away, hasBegun, end]) => {
     const { broker, outlet, ends, attach, wait } = await send({ hasBegun })
     await wait(1_000)
@@ -188,7 +188,7 @@ it.for([
   },
 )
 
-it('are not taken for idle while nobody can read what they report', async () => {
+it('stock workers are not taken for idle while nobody can read what they report', async () => {
   const { attach, outlet, ends, wait } = await send({ hasBegun: false })
   await wait(1_000)
   attach(false)
@@ -206,7 +206,7 @@ it.for([
   ['SUCCESS', null, 'done'],
   ['FAILURE', { type: 'VendorAnswer', module: 'shop', args: [429, {}] }, 'throttled'],
 ] as const)(
-  'report how a call ends whose message came back too late, and whose worker does not name it: %s',
+  'stock workers report how a call ends whose message came back too late, and whose worker does not name it: %s',
   async ([state, value, end]) => {
     const { outlet, ends, tell, beat, answer, wait } = await send({ hasBegun: true })
     void tell('REVOKED', expired)
@@ -222,7 +222,7 @@ it.for([
   },
 )
 
-it('have lost a call whose message came back too late when its worker is lost', async () => {
+it('stock workers have lost a call whose message came back too late when its worker is lost', async () => {
   const { outlet, ends, tell, beat, wait } = await send({ hasBegun: true })
   void tell('REVOKED', expired)
   await wait(20_000)
@@ -233,7 +233,7 @@ it('have lost a call whose message came back too late when its worker is lost', 
   await outlet.close()
 })
 
-it('have had a call that a vendor refused, however long it takes to hold its limit', async () => {
+it('stock workers have had a call that a vendor refused, however long it takes to hold its limit', async () => {
   const { outlet, ends, tell, answer, wait } = await send({ hasBegun: true })
   void tell('FAILURE', { type: 'VendorAnswer', module: 'shop', args: [429, { 'Retry-After': '30' }] })
   await wait(20_000)
@@ -243,7 +243,7 @@ it('have had a call that a vendor refused, however long it takes to hold its lim
   await outlet.close()
 })
 
-it('have shown that the vendor serves a trial, though its result is too large to be stored', async () => {
+it('stock workers have shown that the vendor serves a trial, though its result is too large to be stored', async () => {
   const { outlet, ends, stored, tell } = await send({ hasBegun: true, isProbe: true })
   void tell('SUCCESS', 'x'.repeat(300_000))
   expect(ends).toEqual(['failed'])

@@ -39,11 +39,11 @@ it.each([
   ['one whose reports cannot be read', [result('UNREADABLE'), result('UNREADABLE')], ['begun', 'nothing']],
   ['its own retry, stopped', [began(1), result('RETRY'), result('REVOKED')], ['begun', 'retries', 'retried']],
   ['its own retry, not stopped', [began(1), result('RETRY'), began(1)], ['begun', 'retries', 'ungranted']],
-])('knows what became of %s', (_what, results, meanings) => {
+])('a dispatcher knows what became of %s', (_what, results, meanings) => {
   expect(all(...results)).toEqual(meanings)
 })
 
-it('never takes a call that was begun for one that was not made', () => {
+it('a dispatcher never takes a call that was begun for one that was not made', () => {
   const some = fc.constantFrom(
     result('UNREADABLE'),
     began(1),
@@ -61,7 +61,7 @@ it('never takes a call that was begun for one that was not made', () => {
   })
 })
 
-it('finds how far a clock is off from the events that took least, within what these took', () => {
+it('a dispatcher finds how far a clock is off from the events that took least, within what these took', () => {
   const event = fc.record({ everyMs: fc.nat(3_000), tookMs: fc.nat(500) })
   forAll(fc.integer({ min: -5_000, max: 5_000 }), fc.array(event, { minLength: 1 }), (offMs, events) => {
     const skew = new Skew()
@@ -76,7 +76,7 @@ it('finds how far a clock is off from the events that took least, within what th
   })
 })
 
-it('does not know how far a clock is off from when its own is set until the next event', () => {
+it('a dispatcher does not know how far a clock is off from when its own is set until the next event', () => {
   const skew = new Skew()
   expect(skew.aheadMs({ wallMs: 1_000, monotonicMs: 0 })).toBe(undefined)
   skew.recordEvent(1_000, { wallMs: 1_001, monotonicMs: 1 })
@@ -86,7 +86,7 @@ it('does not know how far a clock is off from when its own is set until the next
   expect(skew.aheadMs({ wallMs: 8_001, monotonicMs: 2_001 })).toBe(-5_001)
 })
 
-it('gives Python the input as its arguments, and tells it of the job', () => {
+it('a dispatcher gives Python the input as its arguments, and tells it of the job', () => {
   const sync = task('shop.sync', { run: () => undefined, timeout: '90s' })
   const job = { id: 'j', attempt: 2, ambiguous: true, priority: 7 } as ClaimedJob
   const of = (input: unknown) => messageOf(job, sync, input, { id: 'c', expiresMs: 5, replyTo: 'r' })
@@ -106,7 +106,7 @@ it('gives Python the input as its arguments, and tells it of the job', () => {
   expect(of(null).headers).toEqual({ sluice_job: 'j', sluice_attempt: 2, sluice_ambiguous: true })
 })
 
-it('keeps every result of Python, and the end of a traceback', () => {
+it('a dispatcher keeps every result of Python, and the end of a traceback', () => {
   const any = task('any', { run: () => undefined })
   expect(resultOf({ big: 2n ** 60n, nan: Number.NaN, text: 'a\u0000b', list: [null, 1.5] }, any)).toBe(
     '{"big":"1152921504606846976","nan":"NaN","text":"a\ufffdb","list":[null,1.5]}',
@@ -144,6 +144,6 @@ it.each([
     { status: 401, headers: {} },
   ],
   ['about something else', ['no such row', 7, 200, {}, 'error 429'], 'Traceback …\nLookupError: 429', undefined],
-])('reads the answer of the vendor in an exception %s', (_what, args, traceback, answer) => {
+])('a dispatcher reads the answer of the vendor in an exception %s', (_what, args, traceback, answer) => {
   expect(answerIn({ args, traceback })).toEqual(answer)
 })

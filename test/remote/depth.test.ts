@@ -8,7 +8,9 @@ import { freshDatabase } from '../servers/database.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 
-it('is raised when more wait in it than is allowed, whoever has sent them', async ({ onTestFinished }) => {
+it('the alarm is raised when more wait in the queue than is allowed, whoever has sent them', async ({
+  onTestFinished,
+}) => {
   const [{ url: store }, { url }] = await Promise.all([freshDatabase(), freshBroker()])
   const broker = await openBroker({ url, name: 'test', log })
   onTestFinished(() => broker.close())

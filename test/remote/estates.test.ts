@@ -48,7 +48,7 @@ function stage(adopt = async (_name: string, _onGap?: () => void): Promise<void>
   return { at, inherit, ended: (sent: Sent) => estates.recordEnd(sent, reports) }
 }
 
-it('takes its own tasks over, and lets the rest go back uncalled when the last of them has ended', async () => {
+it('a dispatcher takes its own tasks over, and lets the rest go back uncalled when the last of them has ended', async () => {
   const { at, inherit, ended } = stage()
   const [one, two, near] = [job(1, 'far'), job(2, 'far'), job(3, 'near')]
   inherit([one, two, near], [two])
@@ -70,14 +70,14 @@ it('takes its own tasks over, and lets the rest go back uncalled when the last o
   await expect.poll(() => at.closed).toBe(1)
 })
 
-it('lets nothing go back of a dispatcher that had a task which is not known here', () => {
+it('a dispatcher lets nothing go back of a dispatcher that had a task which is not known here', () => {
   const { at, inherit, ended } = stage()
   inherit([job(1, 'far'), job(2, 'strange')])
   ended(at.taken[0] as Sent)
   expect(at.left).toEqual([])
 })
 
-it('does not know what became of jobs of which reports may be lost unread', async () => {
+it('a dispatcher does not know what became of jobs of which reports may be lost unread', async () => {
   let lose = () => {}
   const read = stage(async (_name, onGap) => void (lose = onGap ?? lose))
   const unread = stage(async () => {
@@ -91,7 +91,7 @@ it('does not know what became of jobs of which reports may be lost unread', asyn
   expect(isDoubtful(read)).toBe(true)
 })
 
-it('takes nothing over twice, and nothing if it has none of the tasks', () => {
+it('a dispatcher takes nothing over twice, and nothing if it has none of the tasks', () => {
   const { at, inherit } = stage()
   inherit([job(1, 'near')])
   expect(at.adopted).toBe(0)
@@ -100,7 +100,7 @@ it('takes nothing over twice, and nothing if it has none of the tasks', () => {
   expect(at.inherited).toEqual(['j2'])
 })
 
-it('is taken over only by one that reads results in the same database, whatever the name of its server', () => {
+it('a dispatcher is taken over only by one that reads results in the same database, whatever the name of its server', () => {
   const kin = (backend: string) => kinOf(backend, 'broker')
   expect(kin('redis://127.0.0.1/1')).toBe(kin('redis://localhost:6379/1'))
   expect(new Set(['rpc://', 'redis://localhost/0', 'redis://localhost/1'].map(kin)).size).toBe(3)

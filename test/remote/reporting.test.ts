@@ -18,7 +18,7 @@ it.each([
   ['results go over rpc', `track_started=True ${rpc}`, `${at}/0`, "result_backend = 'redis://…'"],
   ['results are in Redis, as wanted', `track_started=True ${redis}`, `${at}/0`, undefined],
   ['the backend is not one of Celery', `track_started=True ${own}`, 'rpc://', undefined],
-])('of a task of which %s', (_what, attributes, backend, fault) => {
+])('a report of a task of which %s shows what is missing, if anything is', (_what, attributes, backend, fault) => {
   const { tasks, faults } = reportingIn([`add [${attributes}]`], backend)
   expect(faults.get('add')).toBe(fault)
   expect(tasks.has('add')).toBe(fault === undefined)
@@ -43,6 +43,6 @@ it.each([
   [{}, `${at}/1`, false],
   [undefined, `${at}/1`, false],
   [{ result_backend: 'redis://127.0.0.1:6379/1' }, 'rpc://', false],
-])('with the settings %j, read in %s: seems to be elsewhere (%s)', (conf, backend, isElsewhere) => {
+])('with the settings %j, a worker seems to report elsewhere than %s: %s', (conf, backend, isElsewhere) => {
   expect(seemsOtherBackend(conf, backend)).toBe(isElsewhere)
 })

@@ -15,7 +15,7 @@ function stage(level?: 'warn') {
 
 const attempt = { task: 'sync', queue: 'default', worker: '7', tookMs: 5, retryInMs: 1_000 }
 
-it('folds equal lines, and the counts of what is written add up', () => {
+it('the log folds equal lines, and the counts of what is written add up', () => {
   const { clock, lines, report } = stage()
   let sent = 0
   const fail = (message: string) => {
@@ -39,7 +39,7 @@ it('folds equal lines, and the counts of what is written add up', () => {
   expect(clock.waiting).toBe(0)
 })
 
-it('keeps apart what differs, and writes a single line as it is', () => {
+it('the log keeps apart what differs, and writes a single line as it is', () => {
   const { clock, lines, report } = stage()
   const fail = (task: string, message: string) =>
     report.emit('failed', { ...attempt, task, job: 'j', attempt: 1, error: { message } })
@@ -54,7 +54,7 @@ it('keeps apart what differs, and writes a single line as it is', () => {
   expect(lines[4]).toEqual(lines[3])
 })
 
-it('forgets kinds of lines, so that no number of them fills the memory', () => {
+it('the log forgets kinds of lines, so that no number of them fills the memory', () => {
   const { clock, lines, report } = stage()
   const words = Array.from({ length: 3_000 }, (_, i) => `w${'abcdefghij'[i % 10]}${String.fromCharCode(97 + (i % 26))}`)
   for (const [i, word] of words.entries()) report.log.warn(`${word} ${'x'.repeat(1 + (i % 100))}`)
@@ -66,7 +66,7 @@ it('forgets kinds of lines, so that no number of them fills the memory', () => {
   expect(clock.waiting).toBe(0)
 })
 
-it('says how long ago the last of folded lines was', () => {
+it('the log says how long ago the last of folded lines was', () => {
   const { clock, lines, report } = stage()
   for (const afterMs of [0, 1_500, 100, 200, 10_000, 500]) {
     clock.advance(afterMs)
@@ -82,7 +82,7 @@ it('says how long ago the last of folded lines was', () => {
   ])
 })
 
-it('writes what is counted before the line that says that it is over', () => {
+it('the log writes what is counted before the line that says that it is over', () => {
   const { lines, report } = stage()
   for (let i = 0; i < 3; i++)
     report.emit('failed', { ...attempt, job: 'j', attempt: i + 1, error: { message: 'answered 503' } })
@@ -102,7 +102,7 @@ it('a line about a connection has a duration without a fraction', () => {
   ])
 })
 
-it('makes no lines below its level, and calls listeners all the same', () => {
+it('the log makes no lines below its level, and calls listeners all the same', () => {
   const { lines, report } = stage('warn')
   const started = vi.fn<() => void>()
   const done = report.on('done', started)
@@ -151,7 +151,7 @@ it('a logger that throws ends nothing', () => {
   expect(() => report.log.warn('a')).not.toThrow()
 })
 
-it('writes JSON with the field names of pino, and errors with stack and causes', () => {
+it('the log writes JSON with the field names of pino, and errors with stack and causes', () => {
   const texts: string[] = []
   const log = writtenLog(
     { level: 'debug', format: 'json', isTerminal: false },
@@ -184,7 +184,7 @@ it('writes JSON with the field names of pino, and errors with stack and causes',
   expect(z).toMatchObject({ level: 30, msg: 'z', job: 'j' })
 })
 
-it('writes text with time, level and fields, errors with their causes below, and no secrets', () => {
+it('the log writes text with time, level and fields, errors with their causes below, and no secrets', () => {
   hideValue('swordfish-9')
   const texts: string[] = []
   const log = writtenLog(
@@ -209,7 +209,7 @@ it('writes text with time, level and fields, errors with their causes below, and
   expect(rest.join('\n')).toContain('  caused by Error: [redacted]\n    at ')
 })
 
-it('colours, and shows the time of day, on a terminal only', () => {
+it('the log colours, and shows the time of day, on a terminal only', () => {
   const texts: string[] = []
   writtenLog(
     { level: 'info', format: 'text', isTerminal: true },
@@ -219,7 +219,7 @@ it('colours, and shows the time of day, on a terminal only', () => {
   expect(texts[0]).toMatch(/^\u001B\[2m\d\d:00:00\.005\u001B\[22m \u001B\[33mwarn \u001B\[39m careful\n$/)
 })
 
-it('takes level and format from the options, else from the environment', () => {
+it('the log takes level and format from the options, else from the environment', () => {
   vi.stubEnv('SLUICE_LOG_LEVEL', 'error')
   vi.stubEnv('SLUICE_LOG_FORMAT', 'json')
   expect(logStyle({}, 'warn')).toEqual({ level: 'error', format: 'json' })

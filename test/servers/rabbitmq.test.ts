@@ -3,7 +3,7 @@ import { connect } from 'amqplib'
 import { expect, it } from 'vitest'
 import { freshBroker } from './rabbitmq.ts'
 
-it('gives each caller a virtual host of its own on one server', async () => {
+it('the run gives each caller a virtual host of its own on one server', async () => {
   const [one, other] = await Promise.all([freshBroker(), freshBroker()])
   expect(one.url).not.toBe(other.url)
   const connection = await connect(one.url)

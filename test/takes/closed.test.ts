@@ -8,7 +8,7 @@ import type { Store } from '../../src/db/store.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Takes } from '../../src/takes/takes.ts'
 
-it('are granted no more, even of a limit that is open because the store has just gone away', async () => {
+it('takes of a closed Sluice are granted no more, even of a limit that is open because the store has just gone away', async () => {
   const call = () => Promise.reject(new StoreError('SLUICE_STORE_UNREACHABLE', 'away'))
   const store = { clock: systemClock, log: silent, db: { checkOutside() {} }, call } as unknown as Store
   const definitions = { define: async () => {} } as unknown as Definitions

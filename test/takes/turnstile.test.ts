@@ -22,7 +22,7 @@ function stage() {
   return { world, held, end: () => end, passed, enter }
 }
 
-it('lets the next one pass, in order, when one has ended', async () => {
+it('a turnstile lets the next one pass, in order, when one has ended', async () => {
   const { held, end, passed, enter } = stage()
   const line = [enter('a'), enter('b')]
   expect(passed).toEqual([])
@@ -31,7 +31,7 @@ it('lets the next one pass, in order, when one has ended', async () => {
   expect(passed).toEqual(['a', 'b'])
 })
 
-it('is left by those whose signal aborts, or whose time is over', async () => {
+it('a turnstile is left by those whose signal aborts, or whose time is over', async () => {
   const { world, held, end, passed, enter } = stage()
   const controller = new AbortController()
   const aborted = enter('aborted', Infinity, controller.signal)
@@ -47,7 +47,7 @@ it('is left by those whose signal aborts, or whose time is over', async () => {
   expect(passed).toEqual(['last'])
 })
 
-it('lets nobody wait again for a store that has kept them waiting', async () => {
+it('a turnstile lets nobody wait again for a store that has kept them waiting', async () => {
   const { world, held, end, passed, enter } = stage()
   const [first, second] = [enter('first'), enter('second')]
   await world.runUntil(patienceMs)

@@ -122,7 +122,7 @@ it('drain with advance ends although a schedule never does, and fires it while j
   expect(instants).toHaveLength(3)
 })
 
-it('refuses faked timers, with which nothing would end, and takes a faked date', async () => {
+it('a kit refuses faked timers, with which nothing would end, and takes a faked date', async () => {
   const twice = task('twice', { run: ({ n }: { n: number }) => 2 * n })
   const faked = { code: 'SLUICE_BAD_OPTION', message: expect.stringContaining('{ toFake: ["Date"] }') }
   t = await testSluice({ tasks: [twice] })

@@ -12,7 +12,7 @@ const audit = on('orders.#', (payload, { event: { type } }) => void got.push([ty
 let kit: TestSluice
 afterEach(() => kit.close())
 
-it('runs handlers, lists what was emitted, and delivers by hand', async () => {
+it('the kit runs handlers, lists what was emitted, and delivers by hand', async () => {
   kit = await testSluice({ tasks: [ship, audit] })
   await kit.drain()
   await paid.emit({ order: 7 })

@@ -117,7 +117,7 @@ it('refused lists what failed, with its error, and whether it is tried again', a
   expect(await t.refused(remote)).toMatchObject([{ state: 'scheduled', error: { code: 'SLUICE_VENDOR_LIMITED' } }])
 })
 
-it('follows its clock from another start, back and forth, in what a send may name', async () => {
+it('a kit follows its clock from another start, back and forth, in what a send may name', async () => {
   const later = await testSluice({ tasks: [flaky], start: new Date('2030-01-01T00:00:00Z') })
   onTestFinished(() => later.close())
   const made = newId()

@@ -12,16 +12,19 @@ const answer = (status: number, headers: Record<string, string> = {}, body?: unk
 })
 const general = readerOf([])
 
-test.each(fixtures)('reads $of', ({ vendor, status, headers, body, reading }) => {
+test.each(fixtures)('the reader reads $of', ({ vendor, status, headers, body, reading }) => {
   expect(readerOf([vendor]).read(answer(status, headers, body))).toEqual(reading)
 })
 
-test.each(fixtures.filter(({ body }) => body !== undefined))('opens the body for $of only if it matters', (given) => {
-  const { vendor, status, headers, body } = given
-  const reader = readerOf([vendor])
-  if (reader.needsBody(answer(status, headers))) return
-  expect(reader.read(answer(status, headers))).toEqual(reader.read(answer(status, headers, body)))
-})
+test.each(fixtures.filter(({ body }) => body !== undefined))(
+  'the reader opens the body for $of only if it matters',
+  (given) => {
+    const { vendor, status, headers, body } = given
+    const reader = readerOf([vendor])
+    if (reader.needsBody(answer(status, headers))) return
+    expect(reader.read(answer(status, headers))).toEqual(reader.read(answer(status, headers, body)))
+  },
+)
 
 test('a success whose headers show what remains is not opened', () => {
   const calls = (used: number) => answer(200, { 'x-shopify-shop-api-call-limit': `${used}/40` })

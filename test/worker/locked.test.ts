@@ -17,7 +17,7 @@ async function open({ onTestFinished }: Owner): Promise<Sluice> {
   return sluice
 }
 
-it.concurrent('are not cancelled, delay the record of no other end, and are recorded when they are free', async (context) => {
+it.concurrent('jobs in hand are not cancelled, delay the record of no other end, and are recorded when they are free', async (context) => {
   const sluice = await open(context)
   let release = () => {}
   const released = new Promise<void>((resolve) => (release = resolve))
@@ -48,7 +48,7 @@ it.concurrent('are not cancelled, delay the record of no other end, and are reco
   expect(await count(sluice.db, 'sluice.done where attempt > 1')).toBe(0)
 })
 
-it.concurrent('of a lost worker delay the rescue of no other one, and are rescued when they are free', async (context) => {
+it.concurrent('jobs in hand of a lost worker delay the rescue of no other one, and are rescued when they are free', async (context) => {
   const sluice = await open(context)
   const { db } = sluice
   const quiet = quietTask('quiet')
@@ -72,7 +72,7 @@ it.concurrent('of a lost worker delay the rescue of no other one, and are rescue
   await until(async () => (await look()).includes(locked), 'it is rescued')
 })
 
-it.concurrent('of a lost worker hold up no claim of their class', async (context) => {
+it.concurrent('jobs in hand of a lost worker hold up no claim of their class', async (context) => {
   const sluice = await open(context)
   const { db } = sluice
   const quiet = quietTask('shared')
@@ -102,7 +102,7 @@ it.concurrent('of a lost worker hold up no claim of their class', async (context
   await free()
 })
 
-it.concurrent('hold up no other job when many are cancelled', async (context) => {
+it.concurrent('jobs in hand hold up no other job when many are cancelled', async (context) => {
   const sluice = await open(context)
   let release = () => {}
   const released = new Promise<void>((resolve) => (release = resolve))

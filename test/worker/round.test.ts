@@ -10,7 +10,7 @@ import { TaskSet } from '../../src/worker/task-set.ts'
 
 const idleHand = { size: 1, jobs: () => [], drop() {}, endTimedOut() {}, lostClaimers: (): string[] => [] }
 
-it('ends attempts of which nothing is reported while the store is away, too', async () => {
+it('a round ends attempts of which nothing is reported while the store is away, too', async () => {
   let looks = 0
   const round = createRound({
     hand: { size: 1, endTimedOut: () => looks++ },
@@ -21,7 +21,7 @@ it('ends attempts of which nothing is reported while the store is away, too', as
   expect(looks).toBe(1)
 })
 
-it('takes nothing over whose end was given up: it was called', async () => {
+it('a round takes nothing over whose end was given up: it was called', async () => {
   const taken: unknown[] = []
   const finisher = { hasGivenUp: true, has: () => false, endEmpty: async () => {} }
   const round = createRound({
@@ -42,7 +42,7 @@ it('takes nothing over whose end was given up: it was called', async () => {
   expect(taken).toEqual([[{ id: 'job' }]])
 })
 
-it('keeps the workers whose jobs it inherited from being given up, whatever else of a round fails', async () => {
+it('a round keeps the workers whose jobs it inherited from being given up, whatever else of a round fails', async () => {
   const beats: string[] = []
   const round = createRound({
     hand: { ...idleHand, lostClaimers: () => ['7'] },
@@ -57,7 +57,7 @@ it('keeps the workers whose jobs it inherited from being given up, whatever else
   expect(beats).toEqual(['7'])
 })
 
-it('reports that a beat came much too late: a handler computed, or the machine stood still', async () => {
+it('a round reports that a beat came much too late: a handler computed, or the machine stood still', async () => {
   const end = new AbortController()
   let nowMs = 0
   const blockedMs = [0, 1_000, 30_000, 0]
@@ -71,7 +71,7 @@ it('reports that a beat came much too late: a handler computed, or the machine s
   expect(late).toEqual([30_000])
 })
 
-it('leaves alone what it has inherited of a task that only the dispatcher before had', () => {
+it('a round leaves alone what it has inherited of a task that only the dispatcher before had', () => {
   const tasks = new TaskSet([task('mine', { input: z.object({}), run: () => {} })], {})
   const ended = (name: string) => tasks.timedOut({ task: name, failed: 0 } as ClaimedJob, 1e9, systemClock)?.kind
   expect([ended('mine'), ended('theirs')]).toEqual(['retry', undefined])

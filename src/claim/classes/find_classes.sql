@@ -1,14 +1,16 @@
 -- Finds the classes that a worker of these queues, tasks and labels serves, without locks.
 -- p_queues: null for all queues.
 -- p_labels: null for any labels.
+-- p_at: classes are left out that gates hold back then. Null: no gate is looked at.
 -- classes: all of them.
 -- labelled: one of them needs a label.
 -- active: those that may have something to do: arrivals, ready lanes, or a list that is due after p_since. A class
 -- whose last reading is from the future (claim/arrivals/read_arrivals.sql) counts as one of them. Class 0 stands for
 -- classes that do not exist yet.
+-- shut: those that were left out.
 create or replace function engine.find_classes(
-  p_queues text[], p_tasks text[], p_labels jsonb, p_now bigint, p_since bigint,
-  out classes bigint[], out labelled boolean, out active bigint[])
+  p_queues text[], p_tasks text[], p_labels jsonb, p_now bigint, p_since bigint, p_at timestamptz default null,
+  out classes bigint[], out labelled boolean, out active bigint[], out shut bigint[])
 language plpgsql stable as $$
 declare
   v_unsure bigint[];
@@ -38,9 +40,16 @@ begin
     left join lateral (
       select s.snap, s.target from sluice.class_state s where s.class = c.id order by s.n desc limit 1) b on true
   ) k;
-  if v_unsure is null then return; end if;
-  active := active || array(
-    select c from unnest(v_unsure) c
-    cross join lateral (select s.snap from sluice.class_state s where s.class = c order by s.n desc limit 1) b
-    where exists (select 1 from pg_snapshot_xip(b.snap) m join sluice.arrival a on a.class = c and a.xid = m));
+  if v_unsure is not null then
+    active := active || array(
+      select c from unnest(v_unsure) c
+      cross join lateral (select s.snap from sluice.class_state s where s.class = c order by s.n desc limit 1) b
+      where exists (select 1 from pg_snapshot_xip(b.snap) m join sluice.arrival a on a.class = c and a.xid = m));
+  end if;
+  shut := '{}';
+  if p_at is not null then
+    shut := engine.find_gated_classes(classes, p_at);
+    classes := array(select c from unnest(classes) c where c <> all (shut));
+    active := array(select c from unnest(active) c where c <> all (shut));
+  end if;
 end $$;
