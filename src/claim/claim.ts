@@ -8,6 +8,8 @@ import { retryPauseMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import type { KeptSlot } from '../store/send.ts'
 import { type ClaimedJob, decodeJobs } from './claimed-job.ts'
+import { decidedBetween, setInstants } from './decision-times.ts'
+import { fetchInputs } from './job-inputs.ts'
 import { isDataError } from './parking/parked.ts'
 
 /** The answer to a claim. */
@@ -43,6 +45,7 @@ interface Answer {
   wake: string[] | null
   stale: string[] | null
   announced: boolean | null
+  due: boolean | null
 }
 
 /** The further effects of a claim; see the fields. */
@@ -78,9 +81,6 @@ const quietTries = 8
 /** How soon, at the earliest, to look again for data that make claims fail, after looks that found none. */
 const searchPauseMs = 5_000
 
-/** Inputs fetched in one query: each may have 256 KiB. */
-const inputsMax = 100
-
 /** Thrown by `claim` when the worker was given up as lost: it has to register anew, and its jobs are no longer its own. */
 export class WorkerLostError extends Error {}
 
@@ -100,6 +100,8 @@ export class Claims {
     this.#store.log.error(parkedMessage, { names: names.map(userName), err: error })
   #emptySearches = 0
   #noSearchUntilMs = -Infinity
+  /** Jobs that are due return to their lanes; the next claim waits for that. */
+  #promotion: Promise<unknown> | undefined
   /** The last claim found only lanes that are blocked: the next looks at more of them. */
   #looksFurther = false
 
@@ -214,6 +216,8 @@ export class Claims {
     sentMs: number,
     firstMs: number,
   ): Promise<Claimed> {
+    await this.#promotion
+    const since = this.#readTrustedTime(claimer.tasks, sentMs)
     const [row] = await this.#store.call<Answer>('claim_jobs', [
       id,
       claimer.worker,
@@ -221,7 +225,7 @@ export class Claims {
       want,
       this.#storeClock.cap(sentMs),
       idle,
-      this.#readTrustedTime(claimer.tasks, sentMs),
+      since,
       this.#looksFurther,
       ahead,
     ])
@@ -244,8 +248,10 @@ export class Claims {
     if (row.stale !== null) await this.#store.call('renew_buckets', [row.stale, this.#storeClock.cap(answeredMs)])
     // The jobs begin meanwhile. If it fails, a round finds what is left within 2 s.
     if (row.wake !== null) void this.#store.call('wake_workers', [row.wake, 1]).catch(() => undefined)
+    const isDue = row.due === true && (await this.#promoteDue(row, since))
+    const again = row.again || isDue
     if (row.jobs === '') Object.assign(row, await this.#read(id))
-    this.#looksFurther = row.again && row.jobs === null && row.stale === null
+    this.#looksFurther = again && row.jobs === null && row.stale === null
     if (row.since !== null)
       this.#since.set(claimer.tasks, { us: row.since, fromMs: this.#since.get(claimer.tasks)?.fromMs ?? sentMs })
     this.#storeClock.recordReading(Number(row.now_us), answeredMs, sentMs)
@@ -253,24 +259,15 @@ export class Claims {
     // Handed out by an earlier request: its grants are as old as that.
     const isRepeated = row.outcome === 'repeated'
     const jobs = await this.#readJobs(row.jobs, id, isRepeated ? firstMs : decidedMs)
-    // The life of a grant counts from the earliest time that its instant may be here, and its use begins at the latest.
     if (row.instants !== null)
-      for (const [i, job] of jobs.entries()) {
-        // A job that a repeated claim has read, and that is cancelled before the instants are read, leaves the last
-        // one without.
-        const atUs = Number(row.instants[i] ?? row.instants.at(-1) ?? row.now_us)
-        const laterMs = (atUs - Number(row.now_us)) / 1_000
-        job.decidedMs = isRepeated ? firstMs : decidedMs
-        job.grantedMs = decidedMs + laterMs
-        job.notBeforeMs = latestMs + laterMs
-      }
+      setInstants(jobs, row.instants, Number(row.now_us), isRepeated ? firstMs : decidedMs, [decidedMs, latestMs])
     if (row.redis_epoch !== null) for (const job of jobs) job.epoch = row.redis_epoch
     // A repeated claim does not show it: accepting buckets that were not refused does nothing.
     if (row.probing === true || isRepeated) for (const job of jobs) job.isProbe = true
     return {
       jobs,
-      again: row.again,
-      wakeMs: row.wake_us === null ? undefined : Number(row.wake_us) / 1_000,
+      again,
+      wakeMs: row.wake_us === null || again ? undefined : Number(row.wake_us) / 1_000,
     }
   }
 
@@ -329,39 +326,21 @@ export class Claims {
 
   async #readJobs(text: string | null, claim: string, grantedMs: number): Promise<ClaimedJob[]> {
     const jobs = decodeJobs(text, claim, grantedMs)
-    const bare = jobs.filter(({ input }) => input === undefined).map(({ id }) => id)
-    if (bare.length > 0) await this.#fetchInputs(jobs, bare, claim)
+    await fetchInputs(this.#store, jobs, claim)
     return jobs
   }
 
-  async #fetchInputs(jobs: ClaimedJob[], ids: string[], claim: string): Promise<void> {
-    const bySeq = new Map(jobs.map((job) => [job.seq, job]))
-    const missing = new Set(ids)
-    for (let from = 0; from < ids.length; from += inputsMax) {
-      const rows = await this.#store.query<{ seq: string; input: unknown; tags: string[] | null }>(
-        'select j.seq, j.input, j.tags from sluice.job j where j.id = any ($1::uuid[]) and j.claim = $2',
-        [ids.slice(from, from + inputsMax), claim],
-      )
-      for (const { seq, input, tags } of rows) {
-        const job = bySeq.get(Number(seq))
-        if (job === undefined) continue
-        Object.assign(job, { input, tags })
-        missing.delete(job.id)
-      }
-    }
-    // The job was cancelled meanwhile, or another worker has it.
-    for (const job of jobs) if (missing.has(job.id)) job.isGone = true
+  /**
+   * Returns scheduled jobs that are due to their lanes. Resolves to true if the next claim may find some. The grants of
+   * jobs that the claim has got would grow old meanwhile: then the next claim waits for it.
+   */
+  async #promoteDue({ now_us: nowUs, jobs }: Answer, since: string | null): Promise<boolean> {
+    const promotion = this.#store.call<{ promote_due_jobs: number }>('promote_due_jobs', [nowUs, since ?? '-1'])
+    if (jobs === null) return (await promotion).some(({ promote_due_jobs: count }) => count > 0)
+    // If it fails, the next claim finds them due.
+    this.#promotion = promotion.catch(() => undefined)
+    return true
   }
-}
-
-/**
- * Returns the earliest and the latest time, in monotonic ms, at which the store may have decided a claim: it waited for locks
- * before, and handed out jobs after that. If both together took longer than the whole call, the store's clock has stepped.
- */
-function decidedBetween(row: Answer, sentMs: number, receivedMs: number): [earliestMs: number, latestMs: number] {
-  const [waitedMs, tookMs] = [row.waited_us, row.took_us].map((us) => Number(us ?? 0) / 1_000) as [number, number]
-  const isPossible = waitedMs >= 0 && tookMs >= 0 && waitedMs + tookMs <= receivedMs - sentMs
-  return isPossible ? [sentMs + waitedMs, receivedMs - tookMs] : [sentMs, receivedMs]
 }
 
 /** Returns the error of a claim that is not repeated: always an error of the store, whatever the cause. */

@@ -6,6 +6,8 @@
 -- carried out, and its jobs are those of that one. Otherwise `decided`. The caller then looks in this order:
 -- - announced: senders have announced jobs of classes that do not exist (class 0 of `engine.find_classes`). The caller
 -- makes these (`engine.create_announced_classes`), and claims again if it got no jobs.
+-- - due: scheduled jobs are due; the caller returns them to their lanes (`engine.promote_due_jobs`), and claims again
+-- if there were some.
 -- - stale is set: nothing was claimed; the caller has these buckets rebuilt, and claims again.
 -- - jobs is '': the caller reads the jobs, and their instants, by `engine.adopt_claim`, because the call was repeated,
 -- or a job went away while it was marked (`engine.record_claim`).
@@ -30,7 +32,7 @@ create or replace function engine.claim_jobs(
   p_since bigint default null, p_wide boolean default false, p_ahead integer default 0,
   out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text,
   out redis_epoch text, out probing boolean, out instants bigint[], out took_us bigint, out wake bigint[],
-  out stale bigint[], out announced boolean, out outcome text)
+  out stale bigint[], out announced boolean, out due boolean, out outcome text)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
@@ -81,8 +83,7 @@ begin
       or (v_read.partly and (v_served.granted > 0 or (v_plain and not v_served.soon)));
     v_served.soon := v_served.soon or v_read.partly;
   end if;
-  -- Promotion comes last: it keeps rows locked, so this claim must wait for nothing after it.
-  if v_is.due_us <= now_us then again := engine.promote_due_jobs(now_us, v_since) > 0 or again; end if;
+  due := v_is.due_us <= now_us;
   v_full := (v_served.granted >= case when instants is null then p_want else p_ahead end) is true;
   if v_full then wake := engine.find_classes_to_wake(p_worker, v_able, now_us, instants is not null); end if;
   if not again and (not v_full or instants is not null) then

@@ -1,7 +1,7 @@
 -- Plans all statements of a claim, because a connection plans each one when it first runs it: in a real claim that
 -- would take longer than a grant may be used. It calls the functions of a claim without effect, and then claims for no
--- task; as any claim does, that may promote jobs that are due. It makes announced classes last, because that locks
--- class 0: processes that start at one time would wait for one another's planning.
+-- task. It makes announced classes last, because that locks class 0: processes that start at one time would wait for
+-- one another's planning.
 create or replace function engine.plan_claim_statements(p_worker bigint, p_cap bigint) returns void
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$

@@ -29,7 +29,13 @@ export function openPg(options: PgOptions): Db {
 }
 
 /** Functions that claim jobs; they have connections of their own. */
-const claims = new Set(['claim_jobs', 'create_announced_classes', 'plan_claim_statements', 'send_and_claim_job'])
+const claims = new Set([
+  'claim_jobs',
+  'create_announced_classes',
+  'plan_claim_statements',
+  'promote_due_jobs',
+  'send_and_claim_job',
+])
 
 /** What has less time than other statements for its answer, in ms: a place is lost 14 s after its last renewal. */
 const hastyMs = new Map([['renew_holder', 3_000]])

@@ -116,11 +116,19 @@ export async function claim(
     wake: string[] | null
     stale: string[] | null
     announced: boolean | null
+    due: boolean | null
   }>(attemptCalls.claim, [id, worker, tasks, want, null, idle, since, isWide, ahead])
   if (row?.announced) await sqlOn(db).call('create_announced_classes')
   if (row?.stale) await renewBuckets(db, row.stale)
   if (row?.stale || (row?.announced && !row.jobs)) return claim(db, worker, tasks, want, id, mode)
   if (row?.wake) await wakeWorker(db, row.wake)
+  if (row?.due) {
+    const [{ promote_due_jobs: promoted = 0 } = {}] = await sqlOn(db).call<{ promote_due_jobs?: number }>(
+      'promote_due_jobs',
+      [row.now_us, since ?? -1],
+    )
+    if (promoted > 0) Object.assign(row, { again: true, wake_us: null })
+  }
   if (row?.jobs === '') Object.assign(row, (await sqlOn(db).call('adopt_claim', [id]))[0])
   const jobs = decodeJobs(row?.jobs ?? null, id, 0)
   return {

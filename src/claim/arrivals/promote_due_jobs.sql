@@ -1,9 +1,11 @@
 -- Returns jobs that have become due, which were scheduled or in backoff, to their places in their lanes, and returns
 -- how many; 500 at most. It inserts arrivals for them, which a later claim reads. A job that was scheduled counts as
--- waiting since it was due; a retry keeps its age.
+-- waiting since it was due; a retry keeps its age. It is no part of a claim, because it keeps rows locked.
 -- p_now, p_since: jobs that became due after p_since and by p_now, in the limiter's time, in microseconds; p_since < 0:
 -- all until p_now
-create or replace function engine.promote_due_jobs(p_now bigint, p_since bigint) returns integer language plpgsql as $$
+create or replace function engine.promote_due_jobs(p_now bigint, p_since bigint) returns integer language plpgsql
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
+  set lock_timeout = '1s' as $$
 declare
   v_now constant timestamptz := engine.store_time(p_now);
   v_since constant timestamptz := case when p_since < 0 then '-infinity' else engine.store_time(p_since) end;
