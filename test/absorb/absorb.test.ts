@@ -70,7 +70,7 @@ describe('a task that Python sends', () => {
     expect(await sluice.list({ state: 'done' })).toHaveLength(2)
   })
 
-  it('21: fails with the type and text of its error, and what follows an error runs', async (context) => {
+  it('21 and 22: fails with the type and text of its error, and what follows an error runs', async (context) => {
     const { all, calls } = tasks()
     await absorb(stage.url, all, context)
     const id = await stage.send('fail', [], { link_error: 'mourn' })
@@ -341,13 +341,21 @@ describe('a task that Python sends', () => {
     expect(calls.length).toBe(1_500)
   })
 
-  it('20: may have its result put into Redis', async (context) => {
+  it('20 and 30: may have its result put into Redis, and be a member of a chord then', async (context) => {
     const redis = await startRedis()
     context.onTestFinished(() => redis.close())
     const producer = await startProducer(stage.url, redis.url)
     context.onTestFinished(() => void producer.close())
-    await absorb(stage.url, tasks().all, context, { celeryResults: redis.url })
+    const { all, calls } = tasks()
+    await absorb(stage.url, all, context, { celeryResults: redis.url })
     expect(await producer.result(await producer.send('add', [2, 3]))).toEqual(['SUCCESS', 5])
+    const members = [
+      ['add', [1, 2]],
+      ['add', [4]],
+    ]
+    const last = await producer.ask<string>('send_chord', { tasks: members, body: 'note' })
+    expect(await producer.result(last)).toEqual(['SUCCESS', null])
+    expect(calls.at(-1)).toEqual([[3, 4]])
   })
 
   it('gets its result from the next worker when the first one has ended', async (context) => {

@@ -67,6 +67,34 @@ describe('a task that Python sends over Redis', () => {
     expect(await producer.result(await producer.send('add', [2, 3]))).toEqual(['SUCCESS', 5])
   })
 
+  it('21, 22 and 29: fails with its error; what follows an end is sent, and a group is sent whole', async (context) => {
+    const { all, calls } = tasks()
+    await absorb(stage.url, all, context)
+    const failed = await stage.send('fail', [], { link_error: 'note' })
+    expect(await stage.result(failed)).toEqual(['FAILURE', ['RangeError', 'boom']])
+    await stage.send('add', [4, 4], { link: 'note' })
+    await until(() => calls.length === 3, 'what follows has run')
+    expect(calls).toEqual(expect.arrayContaining([[failed], [4, 4], [8]]))
+    const group = [
+      ['add', [1, 2]],
+      ['add', [10]],
+    ]
+    expect(await stage.ask('group', { tasks: group })).toEqual([3, 10])
+  })
+
+  it('28, 32 and 37: keeps its id when it is retried, may come by protocol 1, and greets workers of Celery', async (context) => {
+    const { all, calls } = tasks()
+    const { sluice } = await absorb(stage.url, all, context)
+    const answers = await stage.ask<Record<string, object>>('hello')
+    expect(Object.values(answers)).toEqual([{ revoked: {}, clock: expect.any(Number) }])
+    expect(await stage.result(await stage.send('second'))).toEqual(['SUCCESS', 2])
+    expect((await sluice.list({ state: 'done' })).map(({ attempt }) => attempt)).toEqual([2])
+    const body = JSON.stringify({ task: 'note', id: 'first', args: [1], kwargs: { a: 2 }, retries: 0, eta: null })
+    await stage.ask('raw', { body, content_type: 'application/json', headers: {} })
+    await until(() => calls.length === 1, 'it has run')
+    expect(calls).toEqual([{ a: 2, args: [1] }])
+  })
+
   it('23, 24, 25: waits for its eta in the store, expires, or is revoked', async (context) => {
     const { all, calls } = tasks()
     const { sluice } = await absorb(stage.url, all, context)

@@ -8,7 +8,7 @@ import { type CeleryEvent, eventExchange, readEvents } from '../../src/celery/ev
 import { readDelivery } from '../../src/celery/transport.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
-import { openStage, type Stage } from './stage.ts'
+import { expectEta, openStage, type Stage } from './stage.ts'
 
 let stage: Stage
 let rpc: Producer
@@ -71,6 +71,7 @@ describe.concurrent('Node sends to a Celery worker', () => {
     const beganMs = Number(await sent.result()) * 1_000
     expect(beganMs).toBeGreaterThanOrEqual(eta.getTime())
     console.info(`begun ${(beganMs - eta.getTime()).toFixed(1)} ms after its eta`)
+    await expectEta(rpc, stage.control, stage.rpcWorker)
   })
 
   it('7: what has expired is revoked, and the broker drops what nobody receives', async () => {

@@ -1,5 +1,5 @@
 /** Points of the conformance list with Redis as the broker. A name begins with its points (scripts/conformance.mjs). */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import {
   CeleryTaskError,
   type Control,
@@ -8,10 +8,13 @@ import {
   type Producer,
   signature,
 } from '../../src/celery/index.ts'
+import { type CeleryEvent, eventExchange, readEvents } from '../../src/celery/event.ts'
+import { channelOf, readEnvelope } from '../../src/celery/kombu.ts'
 import { findPython } from '../examples/interpreter.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
+import { expectEta } from './stage.ts'
 import { type CeleryWorker, startCelery } from './worker.ts'
 
 const keyPrefix = 'shop:'
@@ -78,10 +81,11 @@ describe.concurrent('Node sends to a Celery worker over Redis', () => {
     expect(seen).toMatchObject({ timelimit: [300, 240], headers: 12_345 })
   })
 
-  it('6: a task waits for its eta', async () => {
+  it('6: a task waits for its eta, to the millisecond', async () => {
     const eta = new Date(Date.now() + 1_000)
     const beganMs = Number(await (await stored.delay('started', [], { eta })).result()) * 1_000
     expect(beganMs).toBeGreaterThanOrEqual(eta.getTime())
+    await expectEta(stored, control, 'store@host')
   })
 
   it('7: what has expired is revoked', async () => {
@@ -108,6 +112,16 @@ describe.concurrent('Node sends to a Celery worker over Redis', () => {
       expect(error).toMatchObject({ type: 'OutOfLuck', module: 'worker', args: ['seven', 7], traceback })
     },
   )
+
+  it('11: a success that is to be ignored is not reported', async () => {
+    const { id } = await stored.delay('add', [1, 1], { ignoreResult: true })
+    const report = () => notes.send('GET', [`celery-task-meta-${id}`])
+    await until(async () => (await report()) !== null, 'it has begun')
+    const one = { workers: ['store@host'], within: '20s' } as const
+    const state = async () => JSON.stringify(await control.request('query_task', { ids: [id] }, one))
+    await until(async () => !/"(active|reserved)"/.test(await state()), 'it has ended')
+    expect(await report()).toContain('STARTED')
+  })
 
   it('12: a task that no worker knows fails with NotRegistered', async () => {
     const unknown = await stored.delay('nowhere')
@@ -189,6 +203,25 @@ describe('Node inspects and controls Celery workers over Redis', () => {
     const waiting = await stored.delay('started', [], { countdown: 1_500 })
     expect(await control.revoke(waiting.id, one)).toMatchObject({ 'store@host': { ok: expect.any(String) } })
     await expect(waiting.result()).rejects.toMatchObject({ code: 'SLUICE_CELERY_REVOKED' })
+  })
+
+  it('39: the events of a worker are read', async () => {
+    const { Redis } = await import('ioredis')
+    const listener = new Redis(redis.url)
+    onTestFinished(() => listener.disconnect())
+    const events: CeleryEvent[] = []
+    listener.on('pmessage', (_pattern: string, _channel: string, text: string) => {
+      void readEvents(readEnvelope(text).message).then((some) => events.push(...some))
+    })
+    await listener.psubscribe(`${keyPrefix}${channelOf(eventExchange, 0)}/*`)
+    const one = { workers: ['store@host'], within: '20s' } as const
+    await control.request('enable_events', {}, one)
+    const { id } = await stored.delay('add', [2, 3])
+    const own = () => events.filter(({ fields }) => fields['uuid'] === id).map(({ type }) => type)
+    await until(() => own().length === 3)
+    expect(own()).toEqual(['task-received', 'task-started', 'task-succeeded'])
+    await until(() => events.some(({ type, hostname }) => type === 'worker-heartbeat' && hostname === 'store@host'))
+    await control.request('disable_events', {}, one)
   })
 
   it('leaves nothing of its own behind, and keeps to the prefix', async () => {

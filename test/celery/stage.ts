@@ -1,9 +1,11 @@
+import { expect } from 'vitest'
 import { silent } from '../../src/core/log.ts'
 import { type Broker, openBroker } from '../../src/amqp/broker.ts'
-import { type Control, openControl } from '../../src/celery/index.ts'
+import { type Control, openControl, type Producer } from '../../src/celery/index.ts'
 import { findPython } from '../examples/interpreter.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
+import { until } from '../until.ts'
 import { startCelery } from './worker.ts'
 
 /** Two stock workers of Celery on a broker of their own. */
@@ -48,4 +50,25 @@ export async function openStage(): Promise<Stage> {
     throw error
   }
   return { url, redis, broker, control, rpcWorker: names[0], redisWorker: names[1], close }
+}
+
+/** What a worker answers of a task that it has planned. */
+interface Planned {
+  eta: string
+  request: { id: string }
+}
+
+/** The worker means to begin a task at the very millisecond of its eta. How late it does depends on the machine, and on Celery. */
+export async function expectEta(producer: Producer, control: Control, worker: string): Promise<void> {
+  const eta = new Date(Math.floor(Date.now() / 1_000) * 1_000 + 3_600_999)
+  const { id } = await producer.delay('started', [], { eta })
+  const one = { workers: [worker], within: '20s' } as const
+  let planned: string | undefined
+  await until(async () => {
+    const { [worker]: all } = await control.request('scheduled', {}, one)
+    planned = (all as Planned[] | undefined)?.find(({ request }) => request.id === id)?.eta
+    return planned !== undefined
+  }, 'the worker has planned it')
+  expect(Date.parse(planned ?? '')).toBe(eta.getTime())
+  await control.revoke(id, one)
 }

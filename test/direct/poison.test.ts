@@ -1,6 +1,9 @@
 /** Messages that would end a worker without a store. */
 import { expect, it } from 'vitest'
 import { z } from 'zod'
+import { type Delivery, openBroker } from '../../src/amqp/broker.ts'
+import { silent } from '../../src/core/log.ts'
+import { progressHeader } from '../../src/direct/message.ts'
 import { task } from '../../src/index.ts'
 import { nested, openWire } from '../absorb/stage.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
@@ -36,4 +39,32 @@ it('all who wait for a message that cannot be carried out learn that', async (co
   const unknown = await wire.send('nobody.knows')
   expect(await wire.result(unknown)).toMatchObject({ value: { type: 'NotRegistered', args: ['nobody.knows'] } })
   await until(() => worker.running === 0)
+})
+
+// A point of the list of conformance with Celery (scripts/conformance.mjs) begins with its number.
+it('27: a message that has ended ten workers is put aside when it ends one more, and its producer learns that', async (context) => {
+  const { url } = await freshBroker()
+  const wire = await openWire(url, context)
+  const seen: unknown[] = []
+  const note = task('note', {
+    input: z.unknown(),
+    retry: { base: 1, max: 1 },
+    run: (given, { ambiguous }) => void seen.push([given, ambiguous]),
+  })
+  const left = (crashes: number) => ({ headers: { [progressHeader]: JSON.stringify({ crashes }) } })
+  const last = await wire.send('note', [1], left(9))
+  const lethal = await wire.send('note', [2], left(10))
+  // A worker that is lost with both.
+  const lost = await openBroker({ url, name: 'test', log: silent })
+  const held: Delivery[] = []
+  await lost.consume('celery', { prefetch: 2 }, (one) => held.push(one))
+  await until(() => held.length === 2, 'it has both')
+  await lost.close()
+  await direct(context, [note], { amqp: url, park: true })
+  expect(await wire.result(lethal)).toMatchObject({ state: 'FAILURE', value: { type: 'SLUICE_WORKER_LOST' } })
+  expect(await wire.result(last)).toMatchObject({ state: 'SUCCESS' })
+  expect(seen).toEqual([[[1], true]])
+  await wire.park()
+  await until(() => wire.reasons.length === 1, 'it is put aside')
+  expect(wire.reasons[0]).toContain('crashed')
 })
