@@ -41,7 +41,7 @@ const [restMin, restMax] = [9, 99]
 /** They rest no longer than so many ms, unless the least rest is longer: a revoked call waits for the next look. */
 const restMsMax = 5_000
 const pruneMs = 3_600_000
-/** About how many bytes are sent in one transaction: more than that waits for its confirmation. */
+/** About how many bytes are read at a time, and sent in one transaction: more than that waits for its confirmation. */
 const bytesMax = 4 * 2 ** 20
 
 /** Looks until it is closed. */
@@ -136,7 +136,7 @@ export class Reporter {
   /** Looks at the jobs of which this process has a report. Resolves to what could not be sent: other calls must not wait for that. */
   async #lookAtNoticed(): Promise<readonly unknown[]> {
     const jobs = [...this.#noticed]
-    // If this fails, the next look at all calls finds them.
+    // If this fails, or their results are large, the next look at all calls finds them.
     this.#noticed = new Set()
     const failures: unknown[] = []
     for (let i = 0; i < jobs.length && !this.#isVain(failures); i += portion)
@@ -183,7 +183,8 @@ export class Reporter {
     failures: unknown[],
   ): Promise<{ last: string | null; count: number }> {
     const { store } = this.#options
-    const rows = await store.run<Changed>('absorb/find_changed_calls', [...where, this.#wantsStarts, agoMs])
+    const how = [this.#wantsStarts, agoMs, bytesMax]
+    const rows = await store.run<Changed>('absorb/find_changed_calls', [...where, ...how])
     const changed = rows.filter(({ id }) => id !== null)
     for (let i = 0; i < changed.length && !this.#isVain(failures);) {
       const from = i

@@ -1,4 +1,5 @@
 /** Reports to Celery producers of which a part cannot be sent. */
+import { randomBytes } from 'node:crypto'
 import { expect, it, onTestFinished } from 'vitest'
 import { Reporter } from '../../src/absorb/reporter.ts'
 import type { TaskResult } from '../../src/celery/result.ts'
@@ -28,7 +29,13 @@ async function reporting(tasks: readonly AnyTask[], finish: (result: TaskResult)
   store.call = (...given: unknown[]) => (called.push(given[0]), call(...given))
   const run = store.run.bind(store) as (...given: unknown[]) => Promise<never>
   const statements: unknown[] = []
-  store.run = (...given: unknown[]) => (statements.push(given[0]), run(...given))
+  const reads: string[][] = []
+  store.run = async (...given: unknown[]) => {
+    statements.push(given[0])
+    const rows = (await run(...given)) as never[]
+    if (given[0] === 'absorb/find_changed_calls') reads.push(rows.map(({ result }) => String(result)))
+    return rows
+  }
   const reporter = new Reporter({ store, ...how })
   onTestFinished(() => reporter.close())
   const record = (id: string, job: string) =>
@@ -36,7 +43,7 @@ async function reporting(tasks: readonly AnyTask[], finish: (result: TaskResult)
       id,
       job,
     ])
-  return { url, sluice, db, reporter, record, called, statements }
+  return { url, sluice, db, reporter, record, called, statements, reads }
 }
 
 it('a reporter sends the end of a call once, though that of another one could not be sent', async () => {
@@ -163,6 +170,23 @@ it('a reporter sends no more in a look for which the broker is away', async () =
   reporter.start()
   await until(() => tried.length > 1_000, 'there is another look')
   expect(new Set(tried.slice(0, 1_001)).size).toBe(1_000)
+})
+
+it('a reporter reads a few megabytes of results at a time, however many have ended', async () => {
+  const [size, all] = [100_000, 100]
+  const large = task('large', { run: () => randomBytes(size).toString('base64') })
+  const sent = new Set<string>()
+  const { sluice, db, reporter, reads } = await reporting([large], ({ id }) => void sent.add(id))
+  await sluice.sendMany(large, copies(all, null))
+  await until(async () => (await sluice.jobs.status()).done === all, 'all have ended')
+  await db.query(
+    `insert into sluice.celery_call (id, job, call, created_at) select id, id, '{}', sluice.now() from sluice.done`,
+  )
+  reporter.start()
+  await until(() => sent.size === all, 'all are sent')
+  const bytes = reads.map((results) => results.join('').length)
+  expect(Math.max(...bytes)).toBeGreaterThan(size)
+  expect(Math.max(...bytes)).toBeLessThan(6 * 2 ** 20)
 })
 
 it('a reporter closes after the first portion of large results that cannot be sent', async () => {
