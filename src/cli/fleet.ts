@@ -29,8 +29,9 @@ export async function fleet({ sql }: StorageAt, amqp: string | undefined): Promi
   const broker = await openBroker({ url: amqp, name: 'sluice status', log: silent }).catch((error: Error) => error)
   if (broker instanceof Error) return warn(`${text}; ${broker.message}`)
   try {
-    if (queues.length === 0 && !isElsewhere) return warn(lonely)
-    const finding = await judged(text, broker, queues.slice(0, queuesMax))
+    const celery = await readCeleryQueues(sql)
+    if (queues.length === 0 && celery.length === 0 && !isElsewhere) return warn(lonely)
+    const finding = await judged(text, broker, queues.slice(0, queuesMax), celery)
     const most = await broker.channelsMax()
     if (most >= channelsLeast) return finding
     const few = `RabbitMQ allows ${most} channels a connection: a dispatcher needs up to ${channelsLeast} (channel_max)`
@@ -40,7 +41,20 @@ export async function fleet({ sql }: StorageAt, amqp: string | undefined): Promi
   }
 }
 
-async function judged(text: string, broker: Broker, queues: readonly string[]): Promise<Finding> {
+/** Returns the queues of Celery workers that tasks name, at most 200. */
+async function readCeleryQueues(sql: StorageAt['sql']): Promise<string[]> {
+  const tasks = await sql.run<{ queue: string | null; currently: string | null }>('operations/read_tasks')
+  const queues = tasks.flatMap(({ queue, currently }) => (queue === null || currently !== null ? [] : [queue]))
+  return [...new Set(queues)].slice(0, queuesMax)
+}
+
+/** @param celery queues of Celery workers, which others fill, too */
+async function judged(
+  text: string,
+  broker: Broker,
+  queues: readonly string[],
+  celery: readonly string[],
+): Promise<Finding> {
   let [messages, idle, missing, deep] = [0, 0, 0, 0]
   for (const queue of queues) {
     const found = await broker.findQueue(queue).catch(() => undefined)
@@ -49,11 +63,16 @@ async function judged(text: string, broker: Broker, queues: readonly string[]): 
     else if (found.consumerCount === 0) idle++
     if ((found?.messageCount ?? 0) > depthMax) deep++
   }
-  const depth = `${many(messages, 'message')} in their queues`
+  const depth = [`${many(messages, 'message')} in their queues`]
+  for (const queue of celery) {
+    const found = await broker.findQueue(queue).catch(() => undefined)
+    if (found?.consumerCount === 0) idle++
+    if (found !== undefined) depth.push(`${many(found.messageCount, 'message')} in "${queue}"`)
+  }
   const faults = [
     ...(missing > 0 ? [`${many(missing, 'worker')} without a queue: ended or disconnected, and not given up yet`] : []),
     ...(idle > 0 ? [`${many(idle, 'queue')} without a consumer`] : []),
     ...(deep > 0 ? [`${many(deep, 'queue')} with more than ${depthMax} messages: their workers read too slowly`] : []),
   ]
-  return { status: faults.length === 0 ? 'ok' : 'warn', text: [`${text}; ${depth}`, ...faults].join('; ') }
+  return { status: faults.length === 0 ? 'ok' : 'warn', text: [`${text}; ${depth.join(', ')}`, ...faults].join('; ') }
 }

@@ -1,14 +1,16 @@
-/** The alarm for what waits in the queue of stock workers. */
+/** What shows how much waits in the queue of stock workers: the alarm, and `sluice status`. */
 import { expect, it } from 'vitest'
 import { openBroker } from '../../src/amqp/broker.ts'
+import { fleet } from '../../src/cli/fleet.ts'
 import { silent as log } from '../../src/core/log.ts'
+import { sqlOn } from '../../src/db/store.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { remoteTask } from '../../src/tasks/remote.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 
-it('the alarm is raised when more wait in the queue than is allowed, whoever has sent them', async ({
+it('the alarm is raised, and status names it, when more wait in the queue than is allowed, whoever has sent them', async ({
   onTestFinished,
 }) => {
   const [{ url: store }, { url }] = await Promise.all([freshDatabase(), freshBroker()])
@@ -23,4 +25,6 @@ it('the alarm is raised when more wait in the queue than is allowed, whoever has
   await sluice.dispatch([remoteTask('send', { queue: 'mail', slots: 1 })])
   await until(() => raised.length > 0, 'the alarm is raised')
   expect(raised).toEqual([{ alarm: 'depth', subject: 'mail', isRaised: true, value: 5 }])
+  const at = { sql: sqlOn(sluice.db, 'sluice'), schema: 'sluice', isEmbedded: false }
+  expect((await fleet(at, url))?.text).toContain('0 messages in their queues, 5 messages in "mail"')
 })
