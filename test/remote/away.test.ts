@@ -17,7 +17,7 @@ import { StockWorkers } from '../../src/remote/stock-workers.ts'
 import { z } from 'zod'
 import { World } from '../outlet/simulated-world.ts'
 
-it('stock workers have no room while the broker is away, and those who wait for room learn when it is back', async () => {
+it('stock workers have no room while the broker is away, or the clock of one is off; who waits for room learns when it is back', async () => {
   const world = new World()
   let changes = 0
   let canRead = true
@@ -76,6 +76,24 @@ it('stock workers have no room while the broker is away, and those who wait for 
     await world.runUntil(world.nowMs + 5_000)
   }
   expect(warnings).toEqual([warning, warning])
+  canRead = true
+  const clock = world.clock(0, 1)
+  const beats = async (aheadMs: number) => {
+    for (let n = 0; n < 3; n++) {
+      await world.runUntil(world.nowMs + 2_000)
+      const timestamp = (clock.wallMs() + aheadMs) / 1_000
+      await hear({ body: Buffer.from(JSON.stringify({ ...event, timestamp })), properties, fields: {} })
+    }
+  }
+  await beats(249)
+  expect(workers.slots('mail')).toBe(4)
+  for (const aheadMs of [252, -252]) {
+    await beats(aheadMs)
+    expect(workers.slots('mail')).toBe(0)
+    expect(faults.at(-1)).toEqual({ worker: 'celery@a', byMs: 252, most: 250 })
+  }
+  await beats(-249)
+  expect(workers.slots('mail')).toBe(4)
   workers.close()
 })
 
