@@ -10,10 +10,13 @@ with since as (
 ), bucket as materialized (
   select b.id, b.name, b.key, coalesce(s.at, -1) as at, coalesce(s.n, -1) as n
   from sluice.bucket b left join sluice.summed s on s.bucket = b.id
+  cross join lateral (
+    select 1 from sluice.ledger l
+    where (l.bucket, l.at, l.n) > (b.id, coalesce(s.at, -1), coalesce(s.n, -1))
+      and (l.bucket, l.at) < (b.id, 9223372036854775807)
+    order by l.bucket, l.at, l.n limit 1) fresh
   where strpos(b.name, '/') = 0 and ($1::text is null or b.name = $1)
     and ($2::text is null or b.id = sluice.hash64($1 || ':' || $2))
-    and exists (
-      select 1 from sluice.ledger l where l.bucket = b.id and (l.at, l.n) > (coalesce(s.at, -1), coalesce(s.n, -1)))
 ), used as (
   select u.name, u.key, u.day, u.granted, u.refunded from sluice.usage u, since s
   where ($1::text is null or u.name = $1) and ($2::text is null or u.key = $2) and u.day >= s.day

@@ -3,9 +3,11 @@ import { randomInt } from 'node:crypto'
 import fc from 'fast-check'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { hash64, newId } from '../../src/core/hash.ts'
+import type { Queryable } from '../../src/db/db.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { limit } from '../../src/limits/limit.ts'
+import { readUsage } from '../../src/operations/usage.ts'
 import { acquire } from '../takes/engine.ts'
 import { count, emptied, mainEngines, ownClock } from '../claim/engine.ts'
 import { isLong } from '../long.ts'
@@ -182,6 +184,33 @@ describe.each(mainEngines)('usage, on $name', (engine) => {
     const lines = await at.sluice.limits.usage({ limit: name, since: new Date(startMs) })
     expect(lines.map(({ key, units }) => [key, units])).toEqual(keys.map((key) => [key, (149 * 150) / 2]))
     expect(await count(at.db, 'sluice.usage')).toBe(3)
+  })
+
+  it('is read, and summed, by the rows of each key alone', async () => {
+    const many = Array.from({ length: 50 }, (_, i) => `k${i}`)
+    const name = await define({ window: '1000/min', by: 'key', transit: 0 }, many)
+    const rows = many.length * 60
+    // Each tenth row gives a unit of the row before back.
+    await at.db.query(
+      `insert into sluice.ledger (bucket, n, at, debt, version, units, claim)
+       select sluice.hash64($1 || ':' || k), i, 1000000 * i, '{0}', 1, case i % 10 when 0 then -1 else 2 end,
+         lpad((i - (i % 10 = 0)::integer)::text, 32, '0')::uuid
+       from generate_series(1, 60) i, unnest($2::text[]) k order by i`,
+      [name, many],
+    )
+    await at.db.query('analyze sluice.ledger')
+    const readRows = async (read: (tx: Queryable) => Promise<unknown>) =>
+      at.db.transaction(async (tx) => {
+        await read(tx)
+        const [row] = await tx.query<{ n: number }>(
+          `select (seq_tup_read + idx_tup_fetch)::integer as n from pg_stat_xact_user_tables where relname = 'ledger'`,
+        )
+        return row?.n
+      })
+    const usage = (tx: Queryable) => readUsage(sqlOn(tx), { limit: name, since: new Date(0) }, nowMs)
+    expect(await usage(at.db)).toMatchObject(many.map(() => ({ units: 102, refunded: 6 })))
+    expect(await readRows(usage)).toBeLessThan(10 * rows)
+    expect(await readRows((tx) => sumUsage(tx, 0))).toBeLessThan(10 * rows)
   })
 
   it('is kept for the retention of usage, and not longer', async () => {

@@ -11,8 +11,8 @@ begin
     from sluice.bucket b
     left join lateral (select o.at, o.n from sluice.summed o where o.bucket = b.id limit 1) s on true
     cross join lateral (
-      select o.at, o.n from sluice.ledger o where o.bucket = b.id and o.at <= p_until
-      order by o.at desc, o.n desc limit 1) l
+      select o.at, o.n from sluice.ledger o where (o.bucket, o.at) between (b.id, 0) and (b.id, p_until)
+      order by o.bucket desc, o.at desc, o.n desc limit 1) l
     where b.id = any (p_buckets) and strpos(b.name, '/') = 0
   ), fresh as materialized (
     select * from bucket b where (b.last_at, b.last_n) > (b.at, b.n)
