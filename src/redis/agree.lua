@@ -1,7 +1,9 @@
 -- Agrees with other databases on the definitions of limits that all of them have. KEYS: for each limit a key of its own, and that of its
 -- published definition. ARGV[1]: the call as JSON: owner, and limits: version (in the caller's database), text (the definition as JSON,
--- without a version), published. The definition that was changed last holds for all: a database changes it when its own version
--- is greater than the one that it last agreed with. So one that has not followed yet takes nothing back.
+-- without a version), published, and stood (unset: the caller has not agreed yet): the text and version that held when the caller last
+-- agreed, and the version that its own database had then (own). The definition that was changed last holds for all: a database changes
+-- it when its own version is greater than the one that it last agreed with. So one that has not followed yet takes nothing back. What
+-- Redis has lost is what any caller knows of it.
 -- Returns for each limit the version (the same in all databases) and the text of the definition that holds, and 1 if any database
 -- publishes it, else 0.
 local call = cjson.decode(ARGV[1])
@@ -11,7 +13,13 @@ local reply = {}
 for i, limit in ipairs(call.limits) do
   local key, mine = KEYS[2 * i - 1], 'o:' .. call.owner
   local text, version, agreed, published = unpack(redis.call('HMGET', key, 'text', 'version', mine, 'published'))
-  local is_changed = text ~= limit.text and agreed and tonumber(agreed) < limit.version
+  local stood = limit.stood
+  local before = agreed or stood and stood.own
+  if stood and tonumber(version or 0) < stood.version then
+    text, version = stood.text, string.format('%.0f', stood.version)
+    redis.call('HSET', key, 'text', text, 'version', version)
+  end
+  local is_changed = text ~= limit.text and before and tonumber(before) < limit.version
   if not text or is_changed then
     -- Greater than any before, also if the one before was lost.
     text, version = limit.text, string.format('%.0f', math.max(tonumber(version or 0) + 1, now))

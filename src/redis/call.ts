@@ -161,6 +161,14 @@ export interface Joining {
   delayUs: number
 }
 
+/** A definition on which databases agreed: Redis may have lost it since. */
+export interface Stood {
+  version: number
+  text: string
+  /** The version in the caller's own database then. */
+  own: number
+}
+
 /** A definition on which databases agree. */
 export interface Agreed {
   version: number
@@ -168,6 +176,8 @@ export interface Agreed {
   text: string | undefined
   /** True if any of them publishes it. */
   isPublished: boolean
+  /** For the caller's next call. */
+  stood: Stood
 }
 
 /** The epoch that stands. */

@@ -2,7 +2,7 @@
 import { limitOf } from '../core/bucket.ts'
 import type { Store } from '../db/store.ts'
 import type { Rule } from '../limits/rule.ts'
-import type { Agreed } from './call.ts'
+import type { Agreed, Stood } from './call.ts'
 import { parsePublished, type Published, type RedisBucket } from './definition.ts'
 import type { RedisLimiter } from './limiter.ts'
 import { countsUnits, drains } from '../limits/kind.ts'
@@ -60,6 +60,8 @@ export class SharedDefinitions {
   readonly #reported = new Set<string>()
   #sharing: Sharing | undefined
   #byName = new Map<string, InForce>()
+  /** What stood of each limit when this process last agreed with other databases. */
+  readonly #stood = new Map<string, Stood>()
   #reading: Promise<void> | undefined
   #readMs = -Infinity
 
@@ -134,9 +136,12 @@ export class SharedDefinitions {
   async #agree(rows: readonly Row[]): Promise<Agreed[]> {
     const { owner, stores } = this.#sharing ?? { owner: '', stores: 1 }
     if (stores === 1) return []
-    const all = rows.map((row) => ({ ...publishedOf(row), isPublished: row.spec.published === true }))
+    const all = rows.map((row) => {
+      return { ...publishedOf(row), isPublished: row.spec.published === true, stood: this.#stood.get(row.name) }
+    })
     const agreed = await this.#limiter.agree(owner, all)
-    for (const [i, { version, text }] of agreed.entries()) {
+    for (const [i, { version, text, stood }] of agreed.entries()) {
+      this.#stood.set(rows[i]?.name ?? '', stood)
       const key = `${rows[i]?.name} ${version}`
       if (text === undefined || this.#reported.has(key)) continue
       this.#reported.add(key)

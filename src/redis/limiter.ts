@@ -18,6 +18,7 @@ import type {
   Joining,
   Epoch,
   Agreed,
+  Stood,
 } from './call.ts'
 import { toJsonOnce, type Published, publishedJson, type Seed } from './definition.ts'
 
@@ -236,24 +237,28 @@ export class RedisLimiter {
   /**
    * Agrees with other databases on definitions: the one that was changed last holds for all. Resolves to the version of each, the
    * same in all databases, the definition's text if it is another than the given one, and whether any database publishes it, as
-   * this does.
+   * this does. @param limits each with what stood when this process last agreed, because Redis may have lost it since
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
    */
-  async agree(owner: string, limits: readonly (Published & { isPublished: boolean })[]): Promise<Agreed[]> {
+  async agree(
+    owner: string,
+    limits: readonly (Published & { isPublished: boolean; stood?: Stood | undefined })[],
+  ): Promise<Agreed[]> {
     const agreed: Agreed[] = []
     for (let from = 0; from < limits.length; from += agreeMax) {
-      const some = limits.slice(from, from + agreeMax).map(({ name, version, isPublished, ...values }) => {
-        return { name, version, published: isPublished, text: JSON.stringify(publishedJson(values)) }
+      const some = limits.slice(from, from + agreeMax).map(({ name, version, isPublished, stood, ...values }) => {
+        return { name, version, published: isPublished, stood, text: JSON.stringify(publishedJson(values)) }
       })
       const keys = some.flatMap(({ name }) => [`${this.#keys}v:${name}`, `${this.#keys}d:${name}`])
       const argument = JSON.stringify({ owner, limits: some })
       const reply = (await this.#agree.run(this.#client, keys, argument, this.#timeoutMs, this.#clock)) as unknown[]
-      for (const [i, { text }] of some.entries()) {
-        const [version, standing, isPublished] = reply.slice(3 * i, 3 * i + 3).map(String)
+      for (const [i, { text, version: own }] of some.entries()) {
+        const [version, standing = '', isPublished] = reply.slice(3 * i, 3 * i + 3).map(String)
         agreed.push({
           version: Number(version),
           text: standing === text ? undefined : standing,
           isPublished: isPublished === '1',
+          stood: { version: Number(version), text: standing, own },
         })
       }
     }

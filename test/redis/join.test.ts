@@ -1,8 +1,12 @@
 /** Several databases under one limit in Redis: how an epoch that one begins is completed by the others. */
 import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import { silent } from '../../src/core/log.ts'
+import { limit } from '../../src/limits/limit.ts'
 import type { RedisBucket, Seed } from '../../src/redis/definition.ts'
-import type { Granted } from '../../src/redis/call.ts'
+import { SharedDefinitions } from '../../src/redis/definitions.ts'
+import type { Granted, Stood } from '../../src/redis/call.ts'
 import { RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
 import { freshRedis } from '../servers/redis.ts'
 import { bucket, decided, seedOf } from './calls.ts'
@@ -170,7 +174,7 @@ describe('databases with different definitions', () => {
   it('go by the one that was changed last, and not back to it by one that has not followed', async () => {
     const [first] = await limiter.agree('one', published(3, '10/min'))
     const [same] = await limiter.agree('two', published(7, '10/min'))
-    expect(same).toEqual({ version: first?.version, text: undefined, isPublished: false })
+    expect(same).toMatchObject({ version: first?.version, text: undefined, isPublished: false })
     const [changed] = await limiter.agree('one', published(4, '20/min'))
     expect(changed?.version).toBeGreaterThan(first?.version ?? 0)
     const [behind] = await limiter.agree('two', published(7, '10/min'))
@@ -180,6 +184,51 @@ describe('databases with different definitions', () => {
     expect((await limiter.agree('two', published(8, '20/min')))[0]).toMatchObject({ text: undefined })
     const [third] = await limiter.agree('two', published(9, '30/min'))
     expect(third?.version).toBeGreaterThan(changed?.version ?? 0)
+  })
+
+  it('keep to it when Redis has lost it, whichever of them comes first, and to what was changed meanwhile', async () => {
+    const agree = async (owner: string, version: number, window: `${number}/min`, stood?: Stood) => {
+      const [agreed] = await limiter.agree(
+        owner,
+        published(version, window).map((one) => ({ ...one, stood })),
+      )
+      if (agreed === undefined) throw new Error('nothing was agreed on')
+      return agreed
+    }
+    await agree('one', 3, '10/min')
+    await agree('two', 7, '10/min')
+    const one = await agree('one', 4, '20/min')
+    const two = await agree('two', 7, '10/min')
+    await client.send('FLUSHALL', [])
+    expect(await agree('two', 7, '10/min', two.stood)).toEqual(two)
+    expect(await agree('one', 4, '20/min', one.stood)).toEqual(one)
+    await client.send('FLUSHALL', [])
+    await agree('two', 7, '10/min', two.stood)
+    const changed = await agree('one', 5, '30/min', one.stood)
+    expect(changed.text).toBeUndefined()
+    expect((await agree('two', 7, '10/min', two.stood)).stood).toMatchObject({ ...changed.stood, own: 7 })
+    // A process that had not looked since knows less than another, which comes later.
+    await client.send('FLUSHALL', [])
+    await agree('two', 7, '10/min', two.stood)
+    expect(await agree('one', 5, '30/min', changed.stood)).toEqual(changed)
+  })
+
+  it('remember what they agreed on', async () => {
+    const rows = [
+      { name: 'crm', version: 1, spec: { rules: limit('crm', { window: '10/min' }).rules, grantUs: 100_000 } },
+    ]
+    const run = (name: string) =>
+      Promise.resolve(name.endsWith('read_definitions') ? rows : [{ epoch: 'a', owner: 'two', stores: 2 }])
+    const definitions = new SharedDefinitions({ run, clock: systemClock, log: silent } as never, limiter, 1)
+    await definitions.readNow()
+    await limiter.agree('one', published(1, '10/min'))
+    await limiter.agree('one', published(2, '20/min'))
+    const capacity = () => definitions.bucket('crm')?.rules[0]?.capacity
+    await definitions.readNow()
+    expect(capacity()).toBe(20)
+    await client.send('FLUSHALL', [])
+    await definitions.readNow()
+    expect(capacity()).toBe(20)
   })
 
   it('publish for all what one of them publishes', async () => {
