@@ -25,6 +25,8 @@ export interface AlarmOptions {
   credential?: Duration | false | undefined
   /** How long the vendor of a limit has been down; default 1 min. */
   vendorDown?: Duration | false | undefined
+  /** How long the vendor of a limit has refused requests; default 15 min. */
+  refused?: Duration | false | undefined
   /** Number of deliveries of events to a service that wait for another attempt; default 1,000. */
   retries?: number | false | undefined
   /** Number of events that wait in RabbitMQ and that no service gets; default 100. */
@@ -110,6 +112,15 @@ export const kinds = {
         : `the vendor of limit ${subject} has been down for ${span(value)} (${detail})`,
     todo: 'look at the vendor’s status page; its jobs wait, and go on by themselves when it is back',
   },
+  refused: {
+    option: 'refused',
+    threshold: '15min',
+    text: ({ subject, value, detail }: Reading) =>
+      value === 0
+        ? `the vendor of limit ${subject} refuses no requests any more`
+        : `the vendor of limit ${subject} has refused requests for ${span(value)} (${detail})`,
+    todo: 'look whether somebody else uses the account, and whether the limit is higher than what the vendor allows (`sluice limits show <limit>`)',
+  },
   retries: {
     option: 'retries',
     threshold: 1_000,
@@ -149,7 +160,7 @@ const names: Record<string, string> = { store: 'the database', redis: 'Redis' }
 export function remedyOf(kind: keyof typeof kinds, subject: string): string {
   const [limit = '', ...key] = subject.split(' for ')
   const what = key.length === 0 ? limit : `${limit} --key ${quoted(key.join(' for '))}`
-  return kinds[kind].todo.replace('<limit> --key <key>', () => what)
+  return kinds[kind].todo.replace(/<limit>( --key <key>)?/, (_, keyed?: string) => (keyed === undefined ? limit : what))
 }
 
 /** Returns the bound of each alarm. @throws UsageError SLUICE_BAD_OPTION */

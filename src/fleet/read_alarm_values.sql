@@ -5,7 +5,8 @@
 -- ms; no-worker: how long the oldest job has waited that no live worker can run, in ms, by task and queue; snapshot:
 -- the age of the oldest transaction that keeps dead rows, in ms; credential: for how long the vendor has rejected that
 -- of a key (of 20 keys at most), in ms; vendor-down: for how long the vendor of a limit has been down, in ms;
--- retries: deliveries of events to the service `subject` that wait for another attempt.
+-- refused: for how long it has refused requests (of 1,000 keys at most), in ms, if that holds a key, or did so in the
+-- last five minutes; retries: deliveries of events to the service `subject` that wait for another attempt.
 create or replace function engine.read_alarm_values()
 returns table (alarm text, subject text, value float8, detail text)
 language sql stable set jit = off set enable_sort = off set enable_bitmapscan = off set enable_seqscan = off as $$
@@ -49,6 +50,16 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
   select 'vendor-down', b.name, max(engine.limiter_now_us() - r.since) / 1000::float8,
     max(r.answer) || case when count(*) > 1 then ', ' || count(*) || ' keys' else '' end
   from sluice.refusal r join sluice.bucket b on b.id = r.bucket where r.cause = 'down' group by 2
+  union all
+  select 'refused', b.name, max(engine.limiter_now_us() - r.since) / 1000::float8,
+    max(r.answer) || case when count(*) > 1 then ', ' || count(*) || ' keys' else '' end || ', held until '
+      || to_char(to_timestamp((max(l.hold) - (select e.clock_lead_us from sluice.epoch e)) / 1000000.0)
+         at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
+  from (select * from sluice.refusal where cause = 'refused' order by since limit 1000) r
+  join sluice.bucket b on b.id = r.bucket
+  cross join lateral (
+    select o.hold from sluice.ledger o where o.bucket = r.bucket order by o.bucket desc, o.at desc, o.n desc limit 1) l
+  where l.hold > engine.limiter_now_us() - 300000000 group by 2
   union all
   select 'retries', r.service, sum(r.n)::float8, null from engine.count_event_retries(10000) r group by 2
   union all

@@ -253,3 +253,20 @@ it('a rejected credential raises an alarm at once, a vendor that is down after a
   await sluice.limits.reset('alarmed')
   expect(await one.at(140_000)).toEqual(['credential alarmed for a false', 'vendor-down alarmed false'])
 })
+
+it('a vendor that refuses for long raises an alarm, with what it answers and until when; it ends when nothing is held', async () => {
+  const one = watcher({})
+  await defineLimit(sqlOn(sluice.db), limit('refusing', { rate: '1/s', by: 'key' }))
+  for (const key of ['a', 'b']) {
+    await addBucket(sluice.db, 'refusing', key)
+    await refuse(sluice.db, [`refusing:${key}`], { waitUs: 3_600_000_000, ageUs: 1, text: '429 from crm' })
+  }
+  const minute = 60_000
+  expect(await one.at(14 * minute)).toEqual([])
+  expect(await one.at(16 * minute)).toEqual(['refused refusing true'])
+  expect(one.lines.at(-1)?.message).toMatch(
+    /the vendor of limit refusing has refused requests for 16 min \(429 from crm, 2 keys, held until 2023-11-14T23:13:20Z\).*limits show refusing/,
+  )
+  expect(await one.at(64 * minute)).toEqual([])
+  expect(await one.at(66 * minute)).toEqual(['refused refusing false'])
+})
