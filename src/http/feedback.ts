@@ -7,7 +7,7 @@ import type { Limit } from '../limits/limit.ts'
 import type { Answer, Reading } from '../vendors/answer.ts'
 import { profiles } from '../vendors/profiles.ts'
 import { type Answers, type Reader, readerOf } from '../vendors/reader.ts'
-import { defaultCapMs, minWaitMs, type TimeOptions } from '../vendors/time.ts'
+import { defaultCapMs, type TimeOptions } from '../vendors/time.ts'
 
 /** The parts of a response that this module reads: any `fetch` response fits. */
 export type ResponseLike = Pick<Answer, 'status' | 'headers'>
@@ -212,11 +212,21 @@ export function isAccepted(value: unknown): boolean {
 }
 
 /** A limit, as far as it matters here. */
-type Answered = Pick<Limit, 'answers'>
+export type Answered = Pick<Limit, 'answers'> & Partial<Pick<Limit, 'rules' | 'currency'>>
 
 /** Returns what reads the answers to requests under these limits. */
 export function readerFor(limits: readonly Answered[]): Reader {
   return readerOf(limits.map(({ answers }) => answers))
+}
+
+/**
+ * Returns the longest pause that a vendor may demand of requests under these limits, in ms: an hour, or their longest window
+ * or period, after which the vendor counts anew. A budget in money is ours.
+ */
+export function pauseMaxMs(limits: readonly Answered[]): number {
+  const theirs = limits.filter(({ currency }) => currency === undefined)
+  const windowsMs = theirs.flatMap(({ rules = [] }) => rules.map(({ windowUs }) => Math.ceil(windowUs / 1_000)))
+  return Math.max(defaultCapMs, ...windowsMs)
 }
 
 function refusalFrom({ retryAfterMs, reason, policy }: Limited): Refusal {
@@ -232,24 +242,23 @@ export function refusalIn(value: unknown, limits: readonly Answered[], times: Ti
   if (SluiceError.is(value)) {
     if (value.code !== vendorLimitedCode) return undefined
     const { retryAfterMs, status } = value as Partial<AttemptError & { status: number }>
-    return { retryAfterMs: usableMs(retryAfterMs, times), answer: status === undefined ? 'the vendor' : String(status) }
+    return {
+      retryAfterMs: usableMs(retryAfterMs, limits),
+      answer: status === undefined ? 'the vendor' : String(status),
+    }
   }
-  const limited = pauseIn(value, readerFor(limits), times)
+  const limited = pauseIn(value, readerFor(limits), { capMs: pauseMaxMs(limits), ...times })
   return limited && refusalFrom(limited)
 }
 
-/** Returns a stated wait, at most the cap; undefined: none is stated, or it is no time. */
-function usableMs(statedMs: number | undefined, { capMs = defaultCapMs }: TimeOptions): number | undefined {
+/** Returns a stated wait, at most what a vendor may demand; undefined: none is stated, or it is no time. */
+function usableMs(statedMs: number | undefined, limits: readonly Answered[]): number | undefined {
   const isUsable = statedMs !== undefined && Number.isFinite(statedMs) && statedMs >= 0
-  return isUsable ? Math.min(statedMs, Math.max(capMs, minWaitMs)) : undefined
+  return isUsable ? Math.min(statedMs, pauseMaxMs(limits)) : undefined
 }
 
 /** Returns what users report of a refusal in the form that limits are held by. */
-export function refusalOf(
-  reported: Refused,
-  limits: readonly Pick<Limit, 'name' | 'answers'>[],
-  times: TimeOptions = {},
-): Refusal {
+export function refusalOf(reported: Refused, limits: readonly (Answered & Pick<Limit, 'name'>)[]): Refusal {
   const { limit, retryAfterMs, response, ...others } = reported
   const odd = Object.keys(others)[0]
   if (odd !== undefined) throw mistakeError(`\`refused\` has no "${odd}"; there are limit, retryAfterMs, response`)
@@ -257,10 +266,10 @@ export function refusalOf(
     const names = limits.map(({ name }) => name)
     throw mistakeError(`\`refused\` names the limit "${limit}", which the task does not have; ${known(limit, names)}`)
   }
-  const found = response && refusalIn(response, limits, times)
+  const found = response && refusalIn(response, limits)
   const named = limit ?? found?.limit
   return {
-    retryAfterMs: usableMs(retryAfterMs ?? found?.retryAfterMs, times),
+    retryAfterMs: usableMs(retryAfterMs ?? found?.retryAfterMs, limits),
     answer: found?.answer ?? 'reported by the program',
     ...(named !== undefined && { limit: named }),
   }

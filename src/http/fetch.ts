@@ -1,14 +1,23 @@
 import type { Response as UndiciResponse } from 'undici'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, codeOf, SluiceError, UsageError, textOfError } from '../core/errors.ts'
-import type { Limit } from '../limits/limit.ts'
 import type { Reader } from '../vendors/reader.ts'
 import type { GuardedAgent } from './agent.ts'
 import { type RequestCost, type Spending, StaleGrantError } from './allowance.ts'
 import { encodeBody } from './body.ts'
 import { readBody } from './capped.ts'
 import { loadClient } from './client.ts'
-import { failureFrom, note, pauseOf, readerFor, type Refusal, refusalBy, unansweredFailure } from './feedback.ts'
+import {
+  type Answered,
+  failureFrom,
+  note,
+  pauseMaxMs,
+  pauseOf,
+  readerFor,
+  type Refusal,
+  refusalBy,
+  unansweredFailure,
+} from './feedback.ts'
 import { answerOf } from './answer.ts'
 import { type Grant, keepWarm, createSendCheck } from './send-check.ts'
 import { maxRedirects, redirectError, redirectTo } from './redirect.ts'
@@ -22,9 +31,7 @@ export interface FetchOptions {
   /** The grants. Its signal aborts each request and each wait for a grant, with its reason. */
   readonly allowance: Spending
   /** The limits that its requests are under: their vendors' answers are read as their definitions name. */
-  readonly limits?: readonly Pick<Limit, 'answers'>[]
-  /** The longest pause that a vendor may demand, in ms; default 1 hour, at least 1 s. */
-  readonly maxHoldMs?: number
+  readonly limits?: readonly Answered[]
 }
 
 /** How many grants in a row may expire while connecting before `fetch` fails. */
@@ -284,7 +291,8 @@ async function readFeedback(
   reader: Reader,
 ): Promise<void> {
   const wallMs = options.clock.wallMs()
-  const reading = reader.read(await answerOf(response, reader), { wallMs, capMs: options.maxHoldMs })
+  const capMs = pauseMaxMs(options.limits ?? [])
+  const reading = reader.read(await answerOf(response, reader), { wallMs, capMs })
   options.allowance.recordCounts(reading.counts)
   const limited = pauseOf(reading)
   if (limited === undefined) {

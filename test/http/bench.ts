@@ -100,7 +100,6 @@ export function setup(
     agent?: GuardedAgent
     clock?: HandClock
     grants?: Partial<Grants>
-    maxHoldMs?: number
     limits?: FetchOptions['limits']
   } = {},
 ) {
@@ -114,7 +113,6 @@ export function setup(
     clock,
     allowance: new Allowance({ ...counting.grants, ...options.grants }, abort.signal),
     ...(options.limits === undefined ? {} : { limits: options.limits }),
-    ...(options.maxHoldMs === undefined ? {} : { maxHoldMs: options.maxHoldMs }),
   })
   return { ...counting, agent, clock, abort, fetch }
 }

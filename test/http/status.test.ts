@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { hideValue } from '../../src/core/redact.ts'
-import { check, HttpStatusError, SluiceError } from '../../src/index.ts'
+import { check, HttpStatusError, limit, SluiceError } from '../../src/index.ts'
 import { httpServer, setup } from './bench.ts'
 import { forAllInTime } from '../for-all.ts'
 
@@ -51,9 +51,15 @@ test('Retry-After of another status makes nobody wait', async () => {
 
 test('a response of ctx.fetch has held the limit already: once, and no longer than the cap', async () => {
   const url = await httpServer((_, response) => response.writeHead(429, { 'retry-after': '86400' }).end('slow down'))
-  const { fetch, holds } = setup({ maxHoldMs: 60_000 })
-  expect(await thrown(await fetch(url))).toMatchObject({ code: 'SLUICE_VENDOR_LIMITED', retryAfterMs: 60_000 })
-  expect(holds).toEqual([{ ms: 60_000, reason: `429 from ${new URL(url).host}` }])
+  const hour = 3_600_000
+  for (const [limits, ms] of [
+    [[], hour],
+    [[limit('daily', { window: '1000/18h' })], 18 * hour],
+  ] as const) {
+    const { fetch, holds } = setup({ limits })
+    expect(await thrown(await fetch(url))).toMatchObject({ code: 'SLUICE_VENDOR_LIMITED', retryAfterMs: ms })
+    expect(holds).toEqual([{ ms, reason: `429 from ${new URL(url).host}` }])
+  }
 })
 
 test('the error names the request without its query, and nothing of the body is left to be read', async () => {
