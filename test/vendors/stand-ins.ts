@@ -1,9 +1,9 @@
 import type { RequestListener, ServerResponse } from 'node:http'
-import type { VendorName } from '../../src/vendors/profiles.ts'
+import type { Answers } from '../../src/vendors/reader.ts'
 
 /** A vendor that allows three calls, and refuses from the fourth on as the vendor's page documents it. */
 export interface StandIn {
-  readonly vendor: VendorName
+  readonly vendor: Answers
   readonly of: string
   readonly allows: RequestListener
   readonly refuses: RequestListener
@@ -29,6 +29,12 @@ const fine: RequestListener = (_, response) => json(response, 200, { fine: true 
 const nowMs = Date.UTC(2031, 4, 6, 7, 8, 9)
 const clock = { date: new Date(nowMs).toUTCString() }
 const at = (seconds: number) => String(nowMs / 1_000 + seconds)
+
+/** What a user writes for a vendor that answers 200 to everything, and states in the body whether it did something. */
+const yourOwn: Answers = ({ headers, body }) =>
+  (body as { state?: string }).state === 'BUSY'
+    ? { refused: { waitMs: 1_000 * Number(headers.get('x-busy-for')), reason: 'busy' } }
+    : undefined
 
 /** The stand-ins; they share no code with the reader. */
 export const standIns: readonly StandIn[] = [
@@ -63,6 +69,31 @@ export const standIns: readonly StandIn[] = [
     },
     seconds: 63.5,
     reason: '429 (tokens)',
+  },
+  {
+    vendor: 'openai',
+    of: 'requests',
+    allows: (_, response) =>
+      json(response, 200, {}, { 'x-ratelimit-limit-requests': '500', 'x-ratelimit-remaining-requests': '1' }),
+    refuses: (_, response) => {
+      const requests = { 'x-ratelimit-remaining-requests': '0', 'x-ratelimit-reset-requests': '8.64s' }
+      const tokens = { 'x-ratelimit-remaining-tokens': '149984', 'x-ratelimit-reset-tokens': '6ms' }
+      json(response, 429, { error: { type: 'requests', code: 'rate_limit_exceeded' } }, { ...requests, ...tokens })
+    },
+    seconds: 8.64,
+    reason: '429 (requests)',
+  },
+  {
+    vendor: 'anthropic',
+    of: 'requests',
+    allows: fine,
+    refuses: (_, response) => {
+      const requests = { 'anthropic-ratelimit-requests-remaining': '0', 'retry-after': '13' }
+      const tokens = { 'anthropic-ratelimit-input-tokens-remaining': '20000' }
+      json(response, 429, { type: 'error', error: { type: 'rate_limit_error' } }, { ...requests, ...tokens })
+    },
+    seconds: 13,
+    reason: '429 (requests)',
   },
   {
     vendor: 'anthropic',
@@ -157,6 +188,17 @@ export const standIns: readonly StandIn[] = [
     reason: '429 (PerDayPerProject)',
   },
   {
+    vendor: 'google',
+    of: 'a rate, as 403',
+    allows: fine,
+    refuses: (_, response) => {
+      const errors = [{ domain: 'usageLimits', reason: 'rateLimitExceeded', message: 'Rate Limit Exceeded' }]
+      json(response, 403, { error: { code: 403, errors } }, { 'Retry-After': '6' })
+    },
+    seconds: 6,
+    reason: '403 (rateLimitExceeded)',
+  },
+  {
     vendor: 'aws',
     of: 'a throughput',
     allows: fine,
@@ -190,6 +232,14 @@ export const standIns: readonly StandIn[] = [
       ),
     seconds: 4,
     reason: '429 (abcd)',
+  },
+  {
+    vendor: yourOwn,
+    of: 'a vendor of your own',
+    allows: (_, response) => json(response, 200, { state: 'DONE' }),
+    refuses: (_, response) => json(response, 200, { state: 'BUSY' }, { 'X-Busy-For': '11' }),
+    seconds: 11,
+    reason: 'busy',
   },
 ]
 

@@ -2,7 +2,7 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { expect, it } from 'vitest'
-import { limit, type Limit, Sluice, task } from '../../src/index.ts'
+import { check, limit, type Limit, Sluice, task } from '../../src/index.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
@@ -42,10 +42,13 @@ it.concurrent('a grant lives longer where each claim takes longer than it lived,
   expect(rules.at(-1)?.windowMs).toBeGreaterThan(1_240)
 })
 
-it.concurrent('requests of ctx.fetch are measured, and handlers that make none leave the way unknown', async ({
+it.concurrent('requests of ctx.fetch are measured; handlers that make none, and refusals of what is allowed, leave the way unknown', async ({
   onTestFinished,
 }) => {
-  const server = createServer((_, response) => response.end())
+  let refusals = 0
+  const server = createServer(({ url: path }, response) =>
+    response.writeHead(path === '/refuses' && refusals++ === 0 ? 429 : 200).end(),
+  )
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   onTestFinished(() => void server.close())
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
@@ -53,8 +56,13 @@ it.concurrent('requests of ctx.fetch are measured, and handlers that make none l
   onTestFinished(() => sluice.close())
   const seen = limit('seen', { rate: '1000/s' })
   const unseen = limit('unseen', { rate: '1000/s' })
+  const refused = limit('refused', { rate: '1000/s' })
   const tasks = [
     task('fetches', { limits: [seen], run: async (_, { fetch }) => void (await (await fetch(url)).text()) }),
+    task('is-refused', {
+      limits: [refused],
+      run: async (_, { fetch }) => void (await check(await fetch(`${url}/refuses`))),
+    }),
     task('does', { limits: [unseen], run: async () => {} }),
   ]
   for (const one of tasks) await sluice.sendMany(one, Array(120).fill({}))
@@ -63,12 +71,13 @@ it.concurrent('requests of ctx.fetch are measured, and handlers that make none l
     sluice.db.query<{ name: string; sound: boolean; answers: number }>(
       `select name, sound, answers::int as answers from sluice.measured where ages > 0 order by name`,
     )
-  await until(async () => (await rows()).length === 2, 'both are reported', 20_000)
+  await until(async () => (await rows()).length === 3, 'all are reported', 20_000)
   expect(await rows()).toMatchObject([
+    { name: 'refused', sound: false },
     { name: 'seen', sound: true },
     { name: 'unseen', sound: false, answers: 0 },
   ])
-  expect((await rows())[0]?.answers).toBeGreaterThan(0)
+  expect((await rows())[1]?.answers).toBeGreaterThan(0)
 })
 
 it.concurrent('a request whose answer is slow is charged once more, as soon as the process knows how long answers take', async ({

@@ -7,7 +7,7 @@ import { allowance, counting, standIns } from '../vendors/stand-ins.ts'
 import { freshDatabase } from '../servers/database.ts'
 
 const cases = standIns.map((standIn, n) => {
-  const limitOf = (by: string) => limit(`${by}-${n}`, { window: '100/h', vendor: standIn.vendor })
+  const limitOf = (by: string) => limit(`${by}-${n}`, { window: '100/h', vendor: { answers: standIn.vendor } })
   const jobs = limitOf('jobs')
   const address = { url: '' }
   const call = task(`call-${n}`, {
@@ -18,9 +18,18 @@ const cases = standIns.map((standIn, n) => {
   return { ...standIn, jobs, takes: limitOf('takes'), call, address }
 })
 
+const requests = limit('requests', { window: '100/h', vendor: 'openai' })
+const tokens = limit('tokens', { window: '100/h', vendor: 'openai' })
+const chat = { url: '' }
+const complete = task('complete', {
+  limits: [requests, tokens],
+  allowPrivate: ['127.0.0.1'],
+  run: async (_: object, { fetch }) => void (await check(await fetch(chat.url))),
+})
+
 let t: TestSluice
 beforeAll(async () => {
-  t = await testSluice({ tasks: cases.map(({ call }) => call), store: (await freshDatabase()).url })
+  t = await testSluice({ tasks: [complete, ...cases.map(({ call }) => call)], store: (await freshDatabase()).url })
 })
 afterAll(() => t.close())
 
@@ -50,4 +59,14 @@ test.each(cases)('$vendor, $of: by takes', async ({ takes, seconds, ...standIn }
   expect(granted).toBe(false)
   expect(Math.abs(retryAfterMs - seconds * 1_000)).toBeLessThan(500)
   expect(seen.calls).toBe(allowance + 1)
+})
+
+test('a refusal holds the limit that the vendor names, and no other', async () => {
+  chat.url = await httpServer(
+    standIns.find(({ vendor, of }) => vendor === 'openai' && of === 'tokens')?.refuses ?? (() => {}),
+  )
+  await complete.send({})
+  await t.drain()
+  expect((await t.sluice.takes.tryTake(tokens)).granted).toBe(false)
+  expect((await t.sluice.takes.tryTake(requests)).granted).toBe(true)
 })
