@@ -24,6 +24,11 @@ export function windowOf(rate) {
   return { units: Number(units), windowMs: Number(count || 1) * (unit === 's' ? 1_000 : 60_000) }
 }
 
+/** Returns how many scripts a Redis has run, by which these peers claim and limit. */
+export async function scriptsRun(redis) {
+  return Number(/cmdstat_evalsha:calls=(\d+)/.exec(await redis.info('commandstats'))?.[1] ?? 0)
+}
+
 /** Makes messages in batches of `size`, on demand. */
 export function* batches(count, size = 1000, messageOf = () => message) {
   for (let from = 0; from < count; from += size) {

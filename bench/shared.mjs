@@ -31,10 +31,10 @@ async function countingClient(url, tally) {
   }
 }
 
-/** Counts the grants, denials and refunds of an answer (docs/redis.md). */
+/** Counts the grants, denials and refunds of an answer (docs/redis-protocol.md). */
 function count({ items, acts, ahead }, numbers, tally) {
   for (const [i, { want }] of (items ?? []).entries()) {
-    const granted = numbers[i * (ahead === undefined ? 3 : 5)]
+    const granted = numbers[i * (ahead === undefined ? 3 : 6)]
     tally.grants += granted
     tally.vain += want - granted
   }

@@ -1,8 +1,9 @@
 // Which part of a rate reaches a vendor in the long run: a backlog whose jobs each call it, measured by its own clock.
 import { setTimeout as sleep } from 'node:timers/promises'
+import { charge, emptyWindow, waitOf } from '../dist/testing/window.js'
 import { startFleet } from './fleet.mjs'
 import { meter } from './limited.mjs'
-import { fill, message, monotonicMs, mostIn, refusedOf, windowOf } from './load.mjs'
+import { fill, message, monotonicMs, mostIn, windowOf } from './load.mjs'
 import { startVendor } from './vendor.mjs'
 
 /** Makes a scenario of so many worker processes. */
@@ -10,8 +11,8 @@ export function usedAt({ name, workers }) {
   const options = { rate: '200/s', workers, warm: 150, seconds: 30, delay: 0, keys: 0, label: 0, cost: 1 }
   return {
     name,
-    about: `${workers} worker processes, a backlog behind a rate, each job calls a vendor: the part of the rate that arrives there after a warm-up, what it would refuse, the margin in force, claims and CPU for each job`,
-    peers: ['sluice', 'sluice-redis', 'sluice-redis-own', 'bullmq'],
+    about: `${workers} worker processes, a backlog behind a rate, each job calls a vendor: the part of the rate that arrives there after a warm-up, what it would refuse in each way of counting, the margin in force, claims and CPU for each job`,
+    peers: ['sluice', 'sluice-redis', 'sluice-redis-own', 'bullmq', 'dbos', 'rate-limiter-flexible'],
     runs: 1,
     isPaced: true,
     full: options,
@@ -43,7 +44,8 @@ async function usedRun(name, { peer, place, pids, options: { rate, workers, warm
   const times = (await vendor.arrivals()).toSorted((a, b) => a - b)
   const measured = times.filter((ms) => ms >= fromMs && ms < untilMs)
   const tookMs = measured.at(-1) - measured[0]
-  const each = (what) => (after[what] - before[what]) / (after.ran - before.ran)
+  const each = (what) =>
+    after[what] === undefined ? undefined : (after[what] - before[what]) / (after.ran - before.ran)
   return [
     {
       bench: `${name}-used`,
@@ -51,9 +53,13 @@ async function usedRun(name, { peer, place, pids, options: { rate, workers, warm
       unit: '% of the nominal rate',
     },
     { bench: `${name}-most`, value: mostIn(times, windowMs), unit: `in a window, of ${units}` },
-    { bench: `${name}-refused`, value: refusedOf(times, units, windowMs), unit: `of ${times.length} by a sliding log` },
+    ...refusals(times, units, windowMs).map(([way, value]) => ({
+      bench: `${name}-refused-by-${way}`,
+      value,
+      unit: `of ${times.length}`,
+    })),
     { bench: `${name}-calls`, value: each('calls'), unit: 'calls/job' },
-    { bench: `${name}-cpu`, value: each('cpu') * 1_000, unit: 'CPU s/1000 jobs' },
+    { bench: `${name}-cpu`, value: 1_000 * each('cpu'), unit: 'CPU s/1000 jobs' },
     ...(margin === undefined
       ? []
       : [
@@ -61,4 +67,38 @@ async function usedRun(name, { peer, place, pids, options: { rate, workers, warm
           { bench: `${name}-way`, value: margin.transitUs / 1_000, unit: 'ms for the way' },
         ]),
   ]
+}
+
+/** How many phases of a vendor's windows are tried: of those the worst counts. */
+const phases = 60
+
+/**
+ * Returns for each way in which a vendor may count how many of these calls (ms, in order) it refuses, if it allows so many in a window.
+ * It does not count what it refuses. The small bucket holds a tenth.
+ */
+export function refusals(times, limit, windowMs) {
+  const windowNs = windowMs * 1e6
+  const ways = {
+    log: { algorithm: 'sliding log', burst: limit },
+    window: { algorithm: 'fixed window', burst: limit },
+    bucket: { algorithm: 'bucket', burst: limit },
+    counter: { algorithm: 'sliding counter', burst: limit },
+    'small-bucket': { algorithm: 'bucket', burst: Math.max(1, Math.floor(limit / 10)) },
+  }
+  return Object.entries(ways).map(([way, more]) => {
+    const rule = { ...more, limit, windowNs }
+    const hasPhase = ['fixed window', 'sliding counter'].includes(rule.algorithm)
+    const offsets = Array.from({ length: hasPhase ? phases : 1 }, (_, i) => (i * windowNs) / phases)
+    return [way, Math.max(...offsets.map((offsetNs) => refusedBy(rule, times, offsetNs)))]
+  })
+}
+
+function refusedBy(rule, times, offsetNs) {
+  const state = emptyWindow(rule)
+  return times.reduce((refused, ms) => {
+    const atNs = (ms - times[0]) * 1e6 + offsetNs
+    if (waitOf(rule, state, atNs) > 0) return refused + 1
+    charge(rule, state, atNs)
+    return refused
+  }, 0)
 }

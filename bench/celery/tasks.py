@@ -19,21 +19,8 @@ app.conf.update(
 
 RUNS = os.open(os.environ['BENCH_RUNS'], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-BUCKET = """
-local t = redis.call('TIME')
-local now = t[1] * 1000000 + t[2]
-local capacity, rate = tonumber(ARGV[1]), tonumber(ARGV[2])
-local state = redis.call('HMGET', KEYS[1], 'level', 'at')
-local level = tonumber(state[1]) or capacity
-local at = tonumber(state[2]) or now
-level = math.min(capacity, level + math.max(now - at, 0) * rate / 1000000)
-if level >= 1 then
-  redis.call('HSET', KEYS[1], 'level', level - 1, 'at', now)
-  redis.call('PEXPIRE', KEYS[1], math.ceil(capacity / rate * 1000) + 1000)
-  return '0'
-end
-return tostring((1 - level) / rate)
-"""
+with open(os.path.join(os.path.dirname(__file__), 'bucket.lua')) as file:
+    BUCKET = file.read()
 _take = None
 
 

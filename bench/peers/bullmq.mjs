@@ -1,5 +1,5 @@
 // BullMQ on Redis, finished jobs removed.
-import { windowOf } from '../load.mjs'
+import { scriptsRun, windowOf } from '../load.mjs'
 
 const concurrencyOf = ({ kind }) => (kind === 'limited' ? 10 : kind === 'tenants' ? 5 : kind === 'latency' ? 2 : 100)
 
@@ -30,9 +30,8 @@ async function open({ url }, shape) {
       await Promise.all(workers.map((worker) => worker.waitUntilReady()))
       return { stop: () => Promise.all(workers.map((worker) => worker.close(true))) }
     },
-    /** Returns how many scripts the server has run, by which BullMQ claims, limits and finishes. */
-    sharedCalls: async () =>
-      Number(/cmdstat_evalsha:calls=(\d+)/.exec(await connection.info('commandstats'))?.[1] ?? 0),
+    /** It claims, limits and finishes by scripts. */
+    sharedCalls: () => scriptsRun(connection),
     async close() {
       await Promise.all([...queues.values()].map((queue) => queue.close()))
       connection.disconnect()

@@ -1,8 +1,13 @@
 // DBOS: each job is a workflow in a queue. Sent by its client, so that nothing runs before `work`.
+import { windowOf } from '../load.mjs'
+
 const app = 'bench'
 
 function queueOptions({ kind, rate, perTenant }) {
-  const limitOf = (text) => ({ limitPerPeriod: Number.parseInt(text, 10), periodSec: 1 })
+  const limitOf = (text) => {
+    const { units, windowMs } = windowOf(text)
+    return { limitPerPeriod: units, periodSec: windowMs / 1_000 }
+  }
   if (kind === 'tenants') return { partitionRateLimit: limitOf(perTenant) }
   return {
     workerConcurrency: 100,

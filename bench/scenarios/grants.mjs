@@ -1,15 +1,20 @@
-// Grants a second in Redis, many in a call and one by one, compared with calls of a script that only counts.
+// Grants a second in Redis, many in a call and one by one, compared with calls of two scripts: one that only counts, and the token bucket
+// of one key that limits Celery's jobs in the other scenarios.
 import { randomUUID } from 'node:crypto'
+import { readFileSync } from 'node:fs'
 import { limit } from '../../dist/index.js'
 import { RedisLimiter } from '../../dist/redis/limiter.js'
 
 const slices = 5
-const script = `return redis.call('INCRBY', KEYS[1], ARGV[1])`
+const counter = `return redis.call('INCRBY', KEYS[1], ARGV[1])`
+const bucket = readFileSync(new URL('../celery/bucket.lua', import.meta.url), 'utf8')
+/** A limit that is too high to bind, a minute. */
+const most = 100_000_000
 
 export default {
   name: 'grants',
   about:
-    'grants a second in Redis, of calls for many of one key, for one of each of many keys, and for one, beside pipelined calls of a script that only counts',
+    'grants a second in Redis, of calls for many of one key, for one of each of many keys, and for one, beside pipelined calls of a script that only counts, and of a token bucket',
   peers: ['sluice'],
   server: 'redis',
   full: { pipelined: 100, units: 50, seconds: 10 },
@@ -18,13 +23,13 @@ export default {
   async run({ place, options: { pipelined, units, seconds } }) {
     const { Redis } = await import('ioredis')
     const redis = new Redis(place.url, { enableAutoPipelining: true })
-    const sha = await redis.script('LOAD', script)
+    const [counts, takes] = [await redis.script('LOAD', counter), await redis.script('LOAD', bucket)]
     const limiter = new RedisLimiter({ send: (command, args) => redis.call(command, ...args) })
     const epoch = randomUUID()
     await limiter.begin({ epoch, owner: 'bench', closeUs: 0 })
-    const { rules } = limit('shared', { rate: '100000000/min' })
+    const { rules } = limit('shared', { rate: `${most}/min` })
     const bucketsOf = (count) => Array.from({ length: count }, (_, i) => ({ name: `shared:${i}`, rules, version: 1 }))
-    /** Makes one call for several grants of each bucket. All must be granted, because the limit is too high to bind. */
+    /** Makes one call for several grants of each bucket, all of which must be granted. */
     const reserve = async (want, buckets = one) => {
       const items = buckets.map((_, bucket) => ({ want, takes: [{ bucket, units: 1 }] }))
       const { results = [] } = await limiter.reserve({ id: randomUUID(), epoch, buckets, items, aheadUs: 0 })
@@ -34,11 +39,18 @@ export default {
     }
     const [one, many] = [bucketsOf(1), bucketsOf(units)]
     const raw = async () => {
-      await redis.evalsha(sha, 1, 'raw', 1)
+      await redis.evalsha(counts, 1, 'raw', 1)
+      return 1
+    }
+    let taken = 0
+    const rawBucket = async () => {
+      const waitS = await redis.evalsha(takes, 1, `raw:${taken++ % units}`, most, most / 60)
+      if (waitS !== '0') throw new Error(`the token bucket denied, for ${String(waitS)} s`)
       return 1
     }
     const kinds = {
       raw: () => together(pipelined, raw),
+      'raw-bucket': () => together(pipelined, rawBucket),
       batched: () => together(pipelined, () => reserve(units)),
       keys: () => together(pipelined, () => reserve(1, many)),
       single: () => together(pipelined, () => reserve(1)),
@@ -48,9 +60,9 @@ export default {
     const rates = await inTurns(kinds, seconds)
     redis.disconnect()
     const share = (name, of) => ({
-      bench: `grants-${name}-share`,
+      bench: `grants-${name}-of-${of}`,
       value: (rates[name] / rates[of]) * 100,
-      unit: '% of the calls of the script',
+      unit: '% of the calls of that script',
     })
     return [
       ...Object.entries(rates).map(([name, value]) => ({
@@ -58,9 +70,7 @@ export default {
         value,
         unit: name.startsWith('raw') ? 'calls/s' : 'grants/s',
       })),
-      share('batched', 'raw'),
-      share('keys', 'raw'),
-      share('single', 'raw'),
+      ...['raw', 'raw-bucket'].flatMap((of) => ['batched', 'keys', 'single'].map((name) => share(name, of))),
       share('alone', 'raw-alone'),
     ]
   },

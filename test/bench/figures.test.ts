@@ -9,6 +9,9 @@ interface Load {
   quantile(samples: number[], share: number): number
   refusedOf(times: number[], most: number, window: number): number
 }
+interface Utilisation {
+  refusals(times: number[], limit: number, windowMs: number): [way: string, refused: number][]
+}
 interface Promised {
   burst: number
   perSecond: number
@@ -43,6 +46,21 @@ it('a vendor refuses each call that would be too many for some window, and does 
       expect(refusedOf(times, most, window) === 0).toBe(mostIn(times, window) <= most)
     },
   )
+})
+
+it('a vendor refuses in each way of counting what that allows least, in the worst phase of its windows', async () => {
+  const { refusals } = (await load('utilisation.mjs')) as Utilisation
+  // As many as a window allows, twice within it: at its end, and at the beginning of the next one. The small bucket holds one.
+  const times = [0, 100].flatMap((ms) => Array<number>(10).fill(ms))
+  expect(Object.fromEntries(refusals(times, 10, 1_000))).toEqual({
+    log: 10,
+    window: 10,
+    bucket: 9,
+    counter: 10,
+    'small-bucket': 18,
+  })
+  const even = Array.from({ length: 30 }, (_, i) => i * 125)
+  expect(refusals(even, 10, 1_000).map(([, refused]) => refused)).toEqual([0, 0, 0, 0, 0])
 })
 
 it('a quantile is one of the samples, and at most its share of the samples lies below it', async () => {

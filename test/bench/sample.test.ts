@@ -47,6 +47,20 @@ describe('the sample', () => {
     for (const bench of benches) expect(values.get(bench), bench).toBeGreaterThan(0)
   })
 
+  it('of what reaches a vendor has what it would refuse in each way of counting', async () => {
+    const options = { rate: '40/s', workers: 1, warm: 0, seconds: 0.1, delay: 0, keys: 0, label: 0, cost: 1 }
+    const values = await sample('utilisation-1', options)
+    for (const way of ['log', 'window', 'bucket', 'counter', 'small-bucket'])
+      expect(values.has(`utilisation-1-refused-by-${way}`), way).toBe(true)
+    expect(values.get('utilisation-1-most')).toBeGreaterThan(0)
+  })
+
+  it('of grants in Redis compares them with two scripts', async () => {
+    const { url, close } = await startRedis()
+    const values = await sample('grants', { pipelined: 2, units: 3, seconds: 0.01 }, 'sluice', { url }).finally(close)
+    for (const of of ['raw', 'raw-bucket']) expect(values.get(`grants-keys-of-${of}`)).toBeGreaterThan(0)
+  })
+
   it('of a limited drain counts the arrivals of each second over several processes', async () => {
     const values = await sample('limited-1', { jobs: 60, rate: '40/s', workers: 2 })
     expect(values.get('limited-1-excess')).toBe(0)
