@@ -2,7 +2,7 @@
 // find and link 350 of them.
 // What is shared by entries is in chunks/, as deep below dist/ as every module of src/ is below src/, so that a path relative to
 // a module leads to the same file from either place.
-import { readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { rolldown } from 'rolldown'
@@ -48,6 +48,8 @@ const { output } = await bundle.write({
   chunkFileNames: 'chunks/[name]-[hash].js',
 })
 await bundle.close()
+// npm does this only when it installs the package, and a project links to a checkout that is built again.
+chmodSync(join(dist, 'cli', 'main.js'), 0o755)
 writeFileSync(join(dist, 'licences.txt'), inside.map(licence).join('\n'))
 // Last, because a program may be loading the old files meanwhile.
 const written = new Set(output.map(({ fileName }) => fileName))

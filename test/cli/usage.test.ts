@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { existsSync, openSync } from 'node:fs'
+import { accessSync, constants, existsSync, openSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createProject, objects, type Project, type Ran, tasksFile } from './program.ts'
@@ -23,6 +23,11 @@ it.runIf(existsSync('/dev/full'))('a failed write ends with exit code 1 and one 
   })
   expect(stderr).toMatch(/^error SLUICE_OUTPUT_FAILED: .*ENOSPC.*\n$/)
   expect(status).toBe(1)
+})
+
+it('the built command line can be executed, as a project does that links to a checkout', () => {
+  const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
+  expect(() => accessSync(main, constants.X_OK)).not.toThrow()
 })
 
 it('an import that ends with an error shows the cursor of the terminal again', () => {
