@@ -10,6 +10,7 @@ import type { AnyTask } from '../../src/tasks/task.ts'
 import { remoteTask, type RemoteTaskOptions } from '../../src/tasks/remote.ts'
 import type { SluiceOptions } from '../../src/options.ts'
 import { Sluice } from '../../src/sluice.ts'
+import type { WorkOptions } from '../../src/worker/options.ts'
 import { type CeleryWorker, startCelery } from '../celery/worker.ts'
 import { findPython } from '../examples/interpreter.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -43,10 +44,13 @@ export interface Stage {
   close(): Promise<void>
 }
 
-/** Starts a worker that makes eight attempts at once, and waits until it answers. It takes seconds, so tests share it. */
-export async function openStage(): Promise<Stage> {
+/**
+ * Starts a worker that makes eight attempts at once, and waits until it answers. It takes seconds, so tests share it.
+ * @param broker its broker; default: a new one
+ */
+export async function openStage(broker?: string): Promise<Stage> {
   const python = await findPython('celery', 'redis')
-  const { url } = await freshBroker()
+  const url = broker ?? (await freshBroker()).url
   const folder = mkdtempSync(join(tmpdir(), 'sluice-remote-'))
   const file = join(folder, 'notes')
   writeFileSync(file, '')
@@ -125,12 +129,12 @@ export async function dispatch(
   stage: Stage,
   tasks: readonly AnyTask[],
   { onTestFinished }: Pick<TestContext, 'onTestFinished'>,
-  options: Pick<SluiceOptions, 'celeryResults' | 'log'> = {},
+  { labels, ...options }: Pick<SluiceOptions, 'celeryResults' | 'log'> & Pick<WorkOptions, 'labels'> = {},
 ) {
   const { url } = await freshDatabase()
   const sluice = await Sluice.open({ store: url, amqp: stage.url, ...options })
   onTestFinished(() => sluice.close())
-  const dispatcher = await sluice.dispatch(tasks)
+  const dispatcher = await sluice.dispatch(tasks, { labels })
   onTestFinished(() => dispatcher.abort())
   const count = async (sql: string) => {
     const [row] = await sluice.db.query<{ n: number }>(`select count(*)::int as n from sluice.${sql}`)

@@ -5,7 +5,8 @@ import { openProducer } from '../../src/celery/index.ts'
 import { stock } from '../../src/cli/stock.ts'
 import { silent } from '../../src/core/log.ts'
 import { sqlOn } from '../../src/db/store.ts'
-import { limit } from '../../src/limits/limit.ts'
+import { label, limit } from '../../src/index.ts'
+import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { another, dispatch, openStage, pythonTask, type Stage } from './stage.ts'
 
@@ -86,6 +87,19 @@ describe.concurrent('a job of a remote task', () => {
     ])
   })
 
+  it('takes a limit by label before its worker is known, by the label of the dispatcher', async (context) => {
+    const byIp = limit('by-ip', { window: '2/h', by: label('ip') })
+    const add = pythonTask('add', await stage.queue(), { limits: [byIp] })
+    const { sluice, count } = await dispatch(stage, [add], context, { labels: { ip: '192.0.2.1' } })
+    await sluice.sendMany(add, copies(3, { x: 1, y: 1 }))
+    await until(async () => (await count('done')) === 2, 'those are done for which there is room')
+    const waits = async () => (await sluice.list({ state: 'waiting' })).map(({ id }) => id)
+    await until(async () => (await waits()).length === 1, 'the other one waits')
+    const [id = ''] = await waits()
+    expect((await sluice.why(id))?.reasons).toMatchObject([{ kind: 'limit', limit: 'by-ip', key: '192.0.2.1' }])
+    expect((await sluice.verify()).exceeded).toEqual([])
+  })
+
   it('is stopped when it is cancelled', async (context) => {
     const many = pythonTask('many', await stage.queue(), { slots: 1 })
     const { sluice, ended, begun, gate } = await dispatch(stage, [many], context)
@@ -98,18 +112,21 @@ describe.concurrent('a job of a remote task', () => {
     await until(() => !existsSync(`/proc/${stage.seen(id)[0]?.pid}`), 'its process has ended')
   })
 
-  it('runs again, marked as in doubt, when its worker is killed', async (context) => {
-    const queue = another('frail')
-    const frail = await stage.start(queue, ['-c', '2', '-Q', queue])
-    const many = pythonTask('many', queue)
-    const { sluice, ended, begun, gate } = await dispatch(stage, [many], context)
-    const id = await sluice.send(many, { gate, held: 1 })
-    await begun(id)
-    await frail.kill()
-    await stage.start(another('frail'), ['-c', '2', '-Q', queue])
-    expect(await ended(id)).toMatchObject({ state: 'done', attempt: 2, crashes: 1, ambiguous: true })
-    expect(stage.seen(id)).toMatchObject([{ attempt: 1 }, { attempt: 2, ambiguous: true }])
-  })
+  it.for(['late', 'early'])(
+    'runs again, marked as in doubt, when its worker is killed (acknowledged %s)',
+    async (acks, context) => {
+      const queue = another('frail')
+      const frail = await stage.start(queue, ['-c', '2', '-Q', queue], { ACKS: acks })
+      const many = pythonTask('many', queue)
+      const { sluice, ended, begun, gate } = await dispatch(stage, [many], context)
+      const id = await sluice.send(many, { gate, held: 1 })
+      await begun(id)
+      await frail.kill()
+      await stage.start(another('frail'), ['-c', '2', '-Q', queue])
+      expect(await ended(id)).toMatchObject({ state: 'done', attempt: 2, crashes: 1, ambiguous: true })
+      expect(stage.seen(id)).toMatchObject([{ attempt: 1 }, { attempt: 2, ambiguous: true }])
+    },
+  )
 
   it('has two workers with one name, and the log and doctor name them', async (context) => {
     const name = another('twin')
