@@ -348,6 +348,21 @@ describe('a worker without a store', () => {
     expect(await refused([pool], { redis: redis.url })).toBe('SLUICE_NEEDS_STORE')
   })
 
+  it('has no more messages in hand than it has slots, and each until it has ended', async (context) => {
+    let release = () => {}
+    const released = new Promise<void>((resolve) => (release = resolve))
+    const wait = task('held', { input: anything, run: () => released })
+    const worker = await direct(context, [wait], { amqp: places.amqp, redis: '', celery: ['many'], concurrency: 10 })
+    const open = await openBroker({ url: broker.url, name: 'test', log: silent })
+    context.onTestFinished(() => open.close())
+    for (let n = 0; n < 30; n++) await producer.send('held', [n], { queue: 'many' })
+    await until(() => worker.running === 10, 'all slots are taken')
+    await expect.poll(async () => (await open.findQueue('many'))?.messageCount).toBe(20)
+    expect(worker.counts.delivered).toBe(10)
+    release()
+    await until(() => worker.counts.done === 30, 'all have run')
+  })
+
   it('needs no Redis without limits', async (context) => {
     await direct(context, [plain], { amqp: places.amqp, redis: '' })
     expect(await producer.result(await producer.send('plain'))).toEqual(['SUCCESS', 0])

@@ -97,6 +97,24 @@ describe.concurrent('stock workers', () => {
     await until(async () => (await count('claim')) === 0, 'no claim is left')
   })
 
+  it('are called once, though a dispatcher is killed between the claim of a job and its message', async (context) => {
+    const queue = await stage.queue()
+    const many = pythonTask('many', queue)
+    const made = await dispatch(stage, [many], context)
+    await made.dispatcher.stop()
+    const id = await made.sluice.send(many, {})
+    const first = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), [made.url, stage.url, queue, 'rpc://'], {
+      execArgv: brief,
+      env: { ...process.env, SLUICE_CRASH_AT: 'claim.received' },
+    })
+    await once(first, 'exit')
+    expect(await made.count('job where claim is not null')).toBe(1)
+    const heir = await made.sluice.dispatch([many])
+    context.onTestFinished(() => heir.abort())
+    expect(await made.ended(id)).toMatchObject({ state: 'done' })
+    expect(stage.seen(id).length).toBe(1)
+  })
+
   it('read a result that came while there was no dispatcher', async (context) => {
     const { held, heir, ended, open, isOpen } = await takeOver(context, await stage.queue())
     open()
