@@ -53,6 +53,11 @@ function uncalledError(waitMs: number): AttemptError {
   return new AttemptError(uncalledCode, text, { retryable: true })
 }
 
+function noRoomError(waitMs: number): AttemptError {
+  const text = `the next grant is ${span(waitMs)} away, and the attempt's time is over before that; the request was not sent`
+  return new AttemptError('SLUICE_NO_ROOM_IN_TIME', text, { retryable: true, retryAfterMs: waitMs })
+}
+
 /**
  * A request could not be sent because its grants expired before they could be used: this machine or the network is too
  * slow.
@@ -82,6 +87,7 @@ export class Allowance {
   /** Aborts with the attempt, and when the attempt is given back uncalled: from then on it sends nothing. */
   readonly signal: AbortSignal
   readonly #grants: Grants
+  readonly #leftMs: () => number
   readonly #returned = new AbortController()
   #ownIsSpent = false
   #isRefused = false
@@ -92,8 +98,10 @@ export class Allowance {
   /** Grants handed out and not returned unused: a request was written or tried under each, or may be at any moment. */
   #spent = 0
 
-  constructor(grants: Grants, signal: AbortSignal) {
+  /** @param leftMs returns for how many ms the attempt may go on */
+  constructor(grants: Grants, signal: AbortSignal, leftMs = () => Infinity) {
     this.#grants = grants
+    this.#leftMs = leftMs
     this.signal = AbortSignal.any([signal, this.#returned.signal])
   }
 
@@ -208,6 +216,8 @@ export class Allowance {
 
   // Decides and aborts in one step, so that other requests of this attempt that wait for a grant are not sent either.
   #giveUpLongWait(waitMs: number): void {
+    // Its slot would be taken until then, and it could only fail.
+    if (this.#spent > 0 && waitMs > this.#leftMs() && waitMs < Infinity) throw noRoomError(waitMs)
     if (waitMs <= patienceMs || this.#spent > 0) return
     const error = uncalledError(waitMs)
     this.#returned.abort(error)

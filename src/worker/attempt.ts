@@ -82,6 +82,8 @@ export class Attempt {
   #hasEnded = false
   /** Cancels the timeout. */
   #disarm: (() => void) | undefined
+  /** When its time is over, in monotonic ms. */
+  #untilMs = Infinity
   /** Set once its time is over. */
   #late: Late | undefined
   /** True if all threads were busy, so that an expired grant is no failure. */
@@ -166,9 +168,11 @@ export class Attempt {
   /** Starts or restarts the timeout. */
   #arm(): void {
     const { timeoutMs } = this.#task
+    const { clock } = this.#options.store
     this.#disarm?.()
-    this.#disarm = this.#options.store.clock.after(timeoutMs, () => {
-      this.#late = lateAt(this.#options.store.clock.monotonicMs(), this.#allowance)
+    this.#untilMs = clock.monotonicMs() + timeoutMs
+    this.#disarm = clock.after(timeoutMs, () => {
+      this.#late = lateAt(clock.monotonicMs(), this.#allowance)
       this.abort(timeoutError(this.#task))
     })
   }
@@ -347,7 +351,8 @@ export class Attempt {
       // at any moment.
       store.db.checkOutside('ctx.fetch')
       // Most of what it costs to begin and end a short attempt that only passes its fetch on.
-      this.#allowance ??= new Allowance(this.#openGrants(), this.#signal())
+      const leftMs = () => this.#untilMs - store.clock.monotonicMs()
+      this.#allowance ??= new Allowance(this.#openGrants(), this.#signal(), leftMs)
       call ??= createFetch({ agent, clock: store.clock, allowance: this.#allowance, limits })
       return call(...args)
     }

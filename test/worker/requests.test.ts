@@ -45,11 +45,22 @@ play({
   'makes a further request that is given up while it waits': {
     left: 1,
     state: 'done',
+    heldMs: 300_000,
+    run: async (turn) => {
+      await turn.fetch('/')
+      await silence(turn, 300_000)
+      expect(await codeOf(turn.fetch('/', { signal: AbortSignal.timeout(200) }))).toBeDefined()
+    },
+  },
+  'makes a further request for which there is no room before its time is over': {
+    left: 1,
+    state: 'scheduled',
     heldMs: 3_600_000,
+    task: { timeout: '10min' },
     run: async (turn) => {
       await turn.fetch('/')
       await silence(turn, 3_600_000)
-      expect(await codeOf(turn.fetch('/', { signal: AbortSignal.timeout(200) }))).toBeDefined()
+      await turn.fetch('/')
     },
   },
   'makes further requests after it was cancelled': {
