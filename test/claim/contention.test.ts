@@ -52,7 +52,7 @@ async function load(bucket: { rate: '40/s' | '1000000/s'; burst?: number }, lane
   const limits = lanes === 1 ? [shared] : [shared, perTenant('own', '1000000/s', 1_000_000)]
   const tasks = names.map((name) => quietTask(name, limits))
   const db = openPg({ url, connections: claimers, clock: systemClock })
-  // A claim gives up as early as the server looks for deadlocks, so none would ever be seen.
+  // They give up about as early as the server looks for deadlocks, so none would ever be seen.
   await letClaimsWait(db)
   const trap = deadlocks()
   const ran: Ran[] = []

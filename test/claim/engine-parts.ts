@@ -46,9 +46,13 @@ export async function costOf(db: Queryable, call: string): Promise<{ pages: numb
   return { pages, ms: of?.['Execution Time'] ?? 0 }
 }
 
-/** Lets claims wait for locks until the server finds a deadlock. They would give up as early as it looks for one. */
+/**
+ * Lets claims, and ends of attempts, wait for locks until the server finds a deadlock. Claims would give up as early as it looks for
+ * one, and on a busy machine ends would, too.
+ */
 export async function letClaimsWait(db: Queryable): Promise<void> {
-  await db.query(`alter function ${fn}.claim_jobs set lock_timeout = 0`)
+  for (const name of ['claim_jobs', 'finish_attempts'])
+    await db.query(`alter function ${fn}.${name} set lock_timeout = 0`)
 }
 
 /** Locks the classes of a task until the end of the transaction, as a claim does. */
