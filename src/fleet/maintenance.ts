@@ -64,6 +64,7 @@ interface Chore {
   name:
     | 'expire_holders'
     | 'delete_read_arrivals'
+    | 'recount_waiting'
     | 'delete_idempotency_keys'
     | 'delete_learned_costs'
     | 'delete_lanes'
@@ -111,6 +112,7 @@ export class Maintenance {
     this.#chores = [
       chore('expire_holders', tidyMs, () => [capUs()]),
       chore('delete_read_arrivals', minuteMs),
+      chore('recount_waiting', minuteMs),
       chore('delete_idempotency_keys', minuteMs, () => [capUs()]),
       chore('delete_learned_costs', hourMs),
       chore('delete_lanes', hourMs, (last) => [last ?? leastId]),

@@ -55,6 +55,11 @@ export async function letClaimsWait(db: Queryable): Promise<void> {
     await db.query(`alter function ${fn}.${name} set lock_timeout = 0`)
 }
 
+/** Corrects the recorded numbers of waiting jobs. */
+export async function recountWaiting(db: Queryable): Promise<void> {
+  await sqlOn(db).call('recount_waiting')
+}
+
 /** Locks the classes of a task until the end of the transaction, as a claim does. */
 export async function lockClasses(db: Queryable, task: string): Promise<void> {
   await sqlOn(db).query('select engine.lock_classes(array(select id from sluice.class where task = $1))', [task])

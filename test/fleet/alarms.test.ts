@@ -10,13 +10,13 @@ import { limit, Sluice, task } from '../../src/index.ts'
 import type { SluiceEvents } from '../../src/report/events.ts'
 import { Report } from '../../src/report/report.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
-import { empty, ownClock } from '../claim/engine.ts'
+import { claim, empty, endOverdue, enter, ownClock } from '../claim/engine.ts'
 import { keptLog, SteppedClock } from '../report/stage.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { addBucket, refuse } from '../limits/engine.ts'
-import { createClasses } from '../claim/engine-parts.ts'
+import { createClasses, recountWaiting } from '../claim/engine-parts.ts'
 
 const startMs = 1_700_000_000_000
 let sluice: Sluice
@@ -88,6 +88,42 @@ it('a queue that grows raises an alarm once, which ends well below its bound, at
   expect(await one.at(140_000)).toEqual([])
   expect(await one.at(179_000)).toEqual([])
   expect(await one.at(195_000)).toEqual(['queue-length default true'])
+})
+
+const cancelTagged = () => sluice.jobs.cancelMany({ tag: 'gone' })
+it.each<[string, () => Promise<unknown>]>([
+  ['cancelled', cancelTagged],
+  ['given another priority, and cancelled', () => sluice.jobs.reprioritise({ tag: 'gone' }, 1).then(cancelTagged)],
+  [
+    'replaced, and cancelled',
+    async () => {
+      const options = { idempotencyKey: 'k', replace: true, tags: ['gone'] }
+      for (let i = 0; i < 12; i++) await sluice.send(slow, {}, options)
+      await cancelTagged()
+    },
+  ],
+  [
+    'expired',
+    async () => {
+      await storeClock.set(startMs + 99_000)
+      await endOverdue(sluice.db)
+    },
+  ],
+])('jobs of a queue that goes on, and that are %s, wait no more', async (_, leave) => {
+  const one = watcher({ queueLength: 10, oldestWait: false, noWorker: false })
+  const worker = await enter(sluice.db, ['slow'])
+  await sluice.sendMany(slow, copies(5))
+  await sluice.sendMany(slow, copies(12), { maxWait: '90s', tags: ['gone'] })
+  // The claim absorbs what the senders have announced.
+  expect((await claim(sluice.db, worker, ['slow'], 2)).jobs).toHaveLength(1)
+  expect(await one.at(0)).toEqual(['queue-length default true'])
+  await leave()
+  await claim(sluice.db, worker, ['slow'], 2)
+  await recountWaiting(sluice.db)
+  expect(await one.at(100_000)).toEqual(['queue-length default false'])
+  await claim(sluice.db, worker, ['slow'], 2)
+  expect(await sluice.jobs.backlog()).toMatchObject({ jobs: [{ task: 'slow', waiting: 4 }] })
+  expect(await one.at(200_000)).toEqual([])
 })
 
 it('of several processes that evaluate the store, one reports, and another one the end', async () => {

@@ -24,6 +24,7 @@ it('a round does a portion of each due chore, stops in time, continues in the ne
   const maintenance = new Maintenance(storeOn(db, { clock }), care)
   const light = [
     'delete_read_arrivals',
+    'recount_waiting',
     'delete_idempotency_keys',
     'delete_learned_costs',
     'delete_lanes',
@@ -51,7 +52,7 @@ it('a round does a portion of each due chore, stops in time, continues in the ne
   expect(asked).toEqual([])
   nowMs += 60_000
   await maintenance.run()
-  expect(asked).toEqual(['delete_read_arrivals', 'delete_idempotency_keys'])
+  expect(asked).toEqual(['delete_read_arrivals', 'recount_waiting', 'delete_idempotency_keys'])
   asked.length = 0
   hour = 4
   nowMs += 3_600_000
@@ -61,7 +62,7 @@ it('a round does a portion of each due chore, stops in time, continues in the ne
   hour = 3
   nowMs += 60_000
   await maintenance.run()
-  expect(asked).toEqual(['delete_read_arrivals', 'delete_idempotency_keys', ...all.slice(5)])
+  expect(asked).toEqual(['delete_read_arrivals', 'recount_waiting', 'delete_idempotency_keys', ...all.slice(6)])
 })
 
 it('a chore that fails each time does not keep a worker from the others', async () => {

@@ -1,4 +1,5 @@
--- Records, after a claim, how far the arrivals of classes are read, and about how many jobs of each class wait.
+-- Records, after a claim, how far the arrivals of classes are read, and about how many jobs of each class wait, without
+-- those that left without a claim (`engine.recount_waiting`).
 -- p_news: what `engine.read_arrivals` returned for each class
 -- p_of: the classes of the lanes that gave jobs; a class may occur more than once
 -- p_taken: how many jobs each of those lanes gave
