@@ -267,6 +267,7 @@ export class Workers {
       companion,
       ...(outlet === undefined ? {} : { outlet }),
       renew: () => this.#renew(),
+      catchUp: () => this.#options.events.renew(),
       ended: async () => {
         this.claiming.delete(worker)
         await ended?.()

@@ -45,6 +45,8 @@ export class Events extends Catalogue implements Emitter {
   /** Ends when the definitions noted last are stored. */
   #storing: Promise<void> | undefined
   #isSubscribed = false
+  /** A renewal that is under way. */
+  #renewing: Promise<boolean> | undefined
   /** Handlers of this process, of all its workers; and those that it lacks, and has warned of. */
   readonly #own = new Set<string>()
   #others = ''
@@ -124,20 +126,34 @@ export class Events extends Catalogue implements Emitter {
     )
   }
 
-  /** Delivers events that this process's handlers lack, for half a second: a round waits for it. To be repeated while it works. */
-  async renew(): Promise<void> {
-    await this.#storeDefinitions()
-    if (this.#isSubscribed) await this.#catchUp(renewMs)
+  /**
+   * Delivers events that this process's handlers lack, for half a second: a round waits for it. To be repeated while it works.
+   * Resolves to whether they lacked any.
+   */
+  renew(): Promise<boolean> {
+    // Two at a time would skip what the other one is reading.
+    this.#renewing ??= this.#renew().finally(() => (this.#renewing = undefined))
+    return this.#renewing
   }
 
-  /** Delivers the events that this process's handlers lack; ends after the portion in which this time is over. */
-  async #catchUp(mostMs: number): Promise<void> {
+  async #renew(): Promise<boolean> {
+    await this.#storeDefinitions()
+    return this.#isSubscribed && (await this.#catchUp(renewMs))
+  }
+
+  /**
+   * Delivers the events that this process's handlers lack; ends after the portion in which this time is over. Resolves to whether
+   * they lacked any.
+   */
+  async #catchUp(mostMs: number): Promise<boolean> {
     const { clock } = this.#store
-    for (const untilMs = clock.monotonicMs() + mostMs; clock.monotonicMs() < untilMs;) {
+    let didLack = false
+    for (const untilMs = clock.monotonicMs() + mostMs; clock.monotonicMs() < untilMs; didLack = true) {
       const params = [this.#context.service]
       const [row] = await this.#store.call<{ catch_up_service: boolean }>('catch_up_service', params)
-      if (row?.catch_up_service !== true) return
+      if (row?.catch_up_service !== true) break
     }
+    return didLack
   }
 
   /**

@@ -16,6 +16,8 @@ interface Once {
   clock: Clock
   /** When it was called, in monotonic ms. */
   sinceMs: number
+  /** See `WorkerOptions`. */
+  catchUp: () => Promise<boolean>
   /** Resolves when no job is in hand and every ending is written. */
   idle: () => Promise<void>
   end: AbortSignal
@@ -23,7 +25,7 @@ interface Once {
 
 /** Claims what is allowed now; resolves to how many jobs ran, up to `max`. @throws StoreError SLUICE_STORE_UNREACHABLE */
 export async function claimAllOnce(max: number, once: Once): Promise<number> {
-  const { dispatcher, finisher, member, clock, idle, end } = once
+  const { dispatcher, finisher, member, clock, catchUp, idle, end } = once
   const { hand } = dispatcher
   let { sinceMs } = once
   let claimed = 0
@@ -45,7 +47,8 @@ export async function claimAllOnce(max: number, once: Once): Promise<number> {
       )
     // Jobs whose grants expired have room again at once, but a machine that was too busy to use the grants gets time
     // first.
-    const isUseful = ended() > endedBefore || hand.readmitted > readmitted
+    const hasCaughtUp = countRan() < max && !end.aborted && (await catchUp())
+    const isUseful = hasCaughtUp || ended() > endedBefore || hand.readmitted > readmitted
     const hasDecided = (await member.endOverdue()) > 0
     if (end.aborted || !(isUseful || hasDecided || hand.returned > returned)) return countRan()
     if (isUseful) [vain, sinceMs] = [0, clock.monotonicMs()]

@@ -116,8 +116,10 @@ export interface WorkerOptions extends ExecutionOptions {
   outlet?: OutletFor
   /** Starts and stops with this worker. */
   companion?: Companion | undefined
-  /** Called at each beat: records that the definitions of this process's limits are alive. */
+  /** Called at each beat: records that the definitions of this process's limits are alive, and catches up. */
   renew(): Promise<void>
+  /** Delivers events that its handlers lack, for half a second; resolves to whether they lacked any. */
+  catchUp(): Promise<boolean>
   /** Called when it has stopped. */
   ended(): unknown
 }

@@ -242,6 +242,7 @@ export class Worker {
       member: this.#member,
       clock: this.#options.store.clock,
       sinceMs,
+      catchUp: () => this.#options.catchUp(),
       idle: () => this.#waitUntilIdle(),
       end: this.#stop.signal,
     })

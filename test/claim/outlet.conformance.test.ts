@@ -155,6 +155,7 @@ async function openStage({ onTestFinished }: TestContext, make: Make) {
       peer: undefined,
       ...(made.outlet === undefined ? {} : { outlet: made.outlet }),
       renew: async () => {},
+      catchUp: async () => false,
       ended() {},
     })
     onTestFinished(() => worker.abort())

@@ -222,19 +222,22 @@ it('a service keeps events for as long as settings allow, which is since before 
 
 it('a service catches up for some seconds before its worker begins, and for half a second in each round', async () => {
   // The first call stores the handlers.
-  let [nowMs, portions] = [0, -1]
+  let [nowMs, portions, lacks] = [0, -1, true]
   /** A row where any column is true. */
   const yes = new Proxy({}, { get: () => true })
   const call = async () => {
     await new Promise(setImmediate)
     if (portions++ < 0) return []
     nowMs += 100
-    return [yes]
+    return lacks ? [yes] : []
   }
   const store = { clock: { monotonicMs: () => nowMs }, call, run: async () => [] }
   const events = new Events({ store, service: 'a', enter: () => undefined, routeOf: () => undefined } as never)
   await events.subscribe([handler('a')])
   expect(portions).toBe(50)
-  await events.renew()
+  // One at a time: two would skip each other's rows.
+  expect(await Promise.all([events.renew(), events.renew()])).toEqual([true, true])
   expect(portions).toBe(55)
+  lacks = false
+  expect(await events.renew()).toBe(false)
 })

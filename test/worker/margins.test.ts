@@ -144,6 +144,7 @@ it.concurrent('what an outlet elsewhere does leaves the way unknown', async ({ o
     peer: undefined,
     outlet: () => ({ slots: 1, free: () => 1, kinds: [], start() {}, abort() {} }),
     renew: async () => {},
+    catchUp: async () => false,
     ended() {},
   })
   onTestFinished(() => worker.abort())

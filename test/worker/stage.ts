@@ -228,6 +228,7 @@ export class Stage {
       retention: new RetentionSettings(store, {}),
       peer: this.peer,
       renew: async () => {},
+      catchUp: async () => false,
       ended() {},
     })
   }

@@ -113,6 +113,7 @@ test('a worker that is stopped while it starts claims nothing any more', async (
     peer: undefined,
     companion: { start, stop: nothing, abort: nothing },
     renew: nothing,
+    catchUp: async () => false,
     ended() {},
   })
   let claims = 0
