@@ -1,10 +1,11 @@
 /** The wiring: the one file that imports every module. A Sluice is one store with everything that uses it. */
 import { type Clock, systemClock } from './core/clock.ts'
 import { closedError, type StoreError } from './core/errors.ts'
-import { checkSignal } from './core/fields.ts'
+import { checkSignal, present } from './core/fields.ts'
 import type { JobId, ResultOf } from './core/result.ts'
 import type { Db, Tx } from './db/db.ts'
 import { env, type Opened } from './db/open.ts'
+import { restoreFunctions } from './db/migrate.ts'
 import { type Sql, type Store, storeOn } from './db/store.ts'
 import { vacuumUntil } from './db/vacuum.ts'
 import { Definitions } from './claim/definitions/define.ts'
@@ -98,7 +99,9 @@ export class Sluice implements Sender {
     this.db = opened.db
     this.#clock = options.clock ?? systemClock
     this.#report = report
-    const store = storeOn(this.db, { schema: schemaOf(options), clock: this.#clock, report })
+    const schema = schemaOf(options)
+    const restore = options.migrate === false ? undefined : () => restoreFunctions(this.db, schema)
+    const store = storeOn(this.db, { schema, clock: this.#clock, report, ...present({ restore }) })
     this.#store = store
     this.#sql = store.on(this.db)
     this.#allowPrivate = options.allowPrivate ?? env('SLUICE_ALLOW_PRIVATE')?.split(',') ?? []

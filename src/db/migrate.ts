@@ -97,6 +97,12 @@ export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
   }
 }
 
+/** Installs the functions of this release again, if they alone are missing: another release has dropped them (`dropOld`). */
+export async function restoreFunctions(db: Db, schema: string): Promise<void> {
+  const names = await missing(db, schema)
+  if (names.length === 1 && names[0] === functionsName) await migrate(db, schema)
+}
+
 /** Applies what a template can hold, in the schema `sluice`: all but the last step, which depends on the time and the server. */
 export async function migrateTemplate(tx: Tx): Promise<void> {
   await apply(tx, 'sluice', (name) => name !== startName)
@@ -131,7 +137,7 @@ function emptyEngine(schema: string): string {
 
 /**
  * Drops the functions of old releases and their record, so that a process of such a release installs them again when it
- * starts.
+ * starts, or still calls them: nobody knows of processes that only send.
  */
 async function dropOld(tx: Queryable, schema: string): Promise<void> {
   const old = await tx.query<{ version: string; names: string[] }>(

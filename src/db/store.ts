@@ -3,7 +3,7 @@
  * `sluice.` for the tables and `engine.` for this release's functions.
  */
 import { type Clock, systemClock } from '../core/clock.ts'
-import { UsageError } from '../core/errors.ts'
+import { codeOf, UsageError } from '../core/errors.ts'
 import { type Log, silent } from '../core/log.ts'
 import { Report } from '../report/report.ts'
 import { version } from '../core/version.ts'
@@ -56,13 +56,37 @@ export interface StoreContext {
   log?: Log
   /** Default: reports to `log`. */
   report?: Report
+  /** Installs the functions of this release again, if another release has dropped them; default: nobody does. */
+  restore?: () => Promise<unknown>
 }
 
 /** Returns a store on a database. @throws UsageError SLUICE_BAD_SCHEMA */
 export function storeOn(db: Db, context: StoreContext = {}): Store {
-  const { schema = 'sluice', clock = systemClock, log = silent, report = new Report(clock, log) } = context
-  const own = sqlBy(schema, (name, text, args) => db.call(name, text, args))
-  return { ...own, db, schema, clock, report, log: report.log, on: (queryable) => sqlOn(queryable, schema) }
+  const { schema = 'sluice', clock = systemClock, log = silent, report = new Report(clock, log), restore } = context
+  const own = sqlBy(
+    schema,
+    restoring((name, text, args) => db.call(name, text, args), restore),
+  )
+  const shared = sqlBy(
+    schema,
+    restoring((_, text, args) => db.query(text, args), restore),
+  )
+  const on = (queryable: Queryable) => (queryable === db ? shared : sqlOn(queryable, schema))
+  return { ...own, db, schema, clock, report, log: report.log, on }
+}
+
+/** Returns the same, but a statement that finds no schema of this release's functions has it restored, and is repeated. */
+function restoring(execute: Execute, restore: StoreContext['restore']): Execute {
+  if (restore === undefined) return execute
+  return async <R>(...statement: Parameters<Execute>) => {
+    try {
+      return await execute<R>(...statement)
+    } catch (error) {
+      if (codeOf(error) !== '3F000') throw error
+      await restore()
+      return await execute<R>(...statement)
+    }
+  }
 }
 
 /** Returns a function that makes one thing for each store: always the same for the same store. */

@@ -3,11 +3,13 @@ import { beforeAll, expect, it } from 'vitest'
 import { version } from '../../src/core/version.ts'
 import type { Db } from '../../src/db/db.ts'
 import { migrate } from '../../src/db/migrate.ts'
-import { openOn, engines } from '../claim/engine.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { engines, openOn, quietTask } from '../claim/engine.ts'
 
+let sluice: Sluice
 let db: Db
 beforeAll(async () => {
-  const sluice = await openOn(engines[0])
+  sluice = await openOn(engines[0])
   db = sluice.db
   return () => sluice.close()
 })
@@ -59,6 +61,25 @@ it('a dropped release candidate does not take its release with it', async () => 
   await installed('0.0.5', 1)
   expect(await left()).toEqual(expect.arrayContaining(['sluice_0_0_5', 'sluice_0_0_6']))
   expect(await left()).not.toContain('sluice_0_0_5_rc_1')
+})
+
+it('a process that only sends installs its functions again when another release has dropped them', async () => {
+  const drop = async () => {
+    await db.script(`drop schema "sluice_${version.replaceAll(/\W/g, '_')}" cascade`)
+    await db.query(`delete from sluice.migration where name like 'functions-' || $1 || '-%'`, [version])
+  }
+  const ids = []
+  for (let i = 0; i < 2; i++) {
+    await drop()
+    ids.push(...(await Promise.all([1, 2].map(() => sluice.send(quietTask('kept'), {})))))
+  }
+  await drop()
+  expect((await sluice.list({ state: 'waiting' })).map(({ id }) => id).sort()).toEqual(ids.sort())
+  const reader = await Sluice.open({ store: String(sluice.url), migrate: false })
+  await drop()
+  await expect(reader.send(quietTask('kept'), {})).rejects.toMatchObject({ code: '3F000' })
+  await reader.close()
+  await migrate(db)
 })
 
 it('a migration that deadlocks with a live process is repeated, and another error ends it', async () => {
