@@ -230,8 +230,7 @@ export async function runUntilStopped(
     await worker.stop()
   } finally {
     ended.abort()
-    await sluice.close()
-    process.off('exit', reportExit)
+    await sluice.close().finally(() => process.off('exit', reportExit))
   }
   out.log.info('stopped')
 }

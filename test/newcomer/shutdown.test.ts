@@ -67,6 +67,27 @@ it('the log names process.exit() as what ended a worker during an attempt', asyn
 })
 
 it('a worker leaves nothing that keeps a program alive after close', async () => {
+it('leaves no hook of its own to a process in which the store could not be closed', async ({ onTestFinished }) => {
+  const project = createProject({ DATABASE_URL: (await freshDatabase()).url, SLUICE_TASKS: 'tasks.mjs' })
+  onTestFinished(() => project.close())
+  project.write(
+    'tasks.mjs',
+    `import { Sluice, task } from 'sluice'
+Sluice.prototype.close = () => Promise.reject(new Error('not closed'))
+const hooks = () => process.rawListeners('exit')
+const before = hooks()
+process.once('exit', () => console.error(hooks().filter((hook) => !before.includes(hook)).length, 'hooks are left'))
+export const none = task('none', { run: () => {} })`,
+  )
+  const worker = project.start(['work'])
+  await worker.says('working on none')
+  worker.signal('SIGTERM')
+  const { err } = await worker.ended
+  expect(err).toContain('not closed')
+  expect(err).toContain('0 hooks are left')
+})
+
+it('leaves nothing that keeps a program alive after close', async () => {
   const project = createNewcomer([])
   project.write(
     'app.mjs',
