@@ -6,6 +6,7 @@ import { Sluice } from '../index.ts'
 import type { EventName, Listener } from '../report/events.ts'
 import { Rulebook } from '../tasks/rule.ts'
 import { checkSchema, type Sql, sqlOn } from '../db/store.ts'
+import { warnInProduction } from '../db/implicit.ts'
 import { env, openStore, place, type Opened } from '../db/open.ts'
 import { systemClock } from '../core/clock.ts'
 import fs from 'node:fs'
@@ -26,6 +27,8 @@ export interface Globals extends StoreFlags {
 export interface Settings {
   /** `postgres://…`, an absolute directory, or `memory:`. */
   store: string
+  /** Nothing names the store. */
+  isImplicit: boolean
   schema: string
   listenUrl: string | undefined
   /** URL of the Redis in which limits are shared; undefined: none. */
@@ -58,7 +61,8 @@ export async function settingsOf(command: Command): Promise<Settings> {
   const redis = env('REDIS_URL') ?? config.fields.redis
   const amqp = env('AMQP_URL') ?? config.fields.amqp
   const { logLevel: level, logFormat: format } = globals
-  return { store, schema, listenUrl, redis, amqp, config, logLevel: level, logFormat: format, out }
+  const isImplicit = given === undefined && config.fields.store === undefined
+  return { store, isImplicit, schema, listenUrl, redis, amqp, config, logLevel: level, logFormat: format, out }
 }
 
 /** Returns the name of a store to show: without its password, and with its schema if that is not the default one. */
@@ -119,6 +123,7 @@ export function unlessIn<T>(name: string, field: T): T | undefined {
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
   const { store, schema, listenUrl, redis, out } = settings
   const { retention, prune, alarms, rules, routes, on = {}, ...fields } = settings.config.fields
+  if (settings.isImplicit) warnInProduction(store)
   const sluice = await Sluice.open({
     store,
     schema,

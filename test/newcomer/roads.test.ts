@@ -102,3 +102,19 @@ it('an existing app: init changes none of its files, and a script that only send
   expect(stderr.match(/DATABASE_URL is not set, so jobs are kept in .*\.sluice\/data/g)).toHaveLength(1)
   await expect(sluice(project, ['init'])).rejects.toMatchObject({ code: 2 })
 })
+
+it('a production without a store is warned in one line by a program and by a command', async () => {
+  const project = createNewcomer([])
+  project.write('package.json', '{"name":"app","version":"1.0.0"}')
+  await sluice(project, ['init'])
+  project.write('only.js', `require('./tasks.js').syncContact.send(${input})`)
+  const env = { ...project.env, NODE_ENV: 'production' }
+  const warning = /^sluice: warning: DATABASE_URL is not set in production.*set DATABASE_URL to .*$/gm
+  for (const run of [() => node(project, ['only.js'], env), () => sluice(project, ['dispatch', '--once'], env)]) {
+    const { stderr } = await run()
+    expect(stderr.match(warning)).toHaveLength(1)
+    expect(stderr).not.toMatch(/^sluice: DATABASE_URL/m)
+  }
+  const meant = await sluice(project, ['dispatch', '--once'], { ...env, DATABASE_URL: `${project.dir}/.sluice/data` })
+  expect(meant.stderr).not.toContain('warning')
+})

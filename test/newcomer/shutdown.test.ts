@@ -66,8 +66,9 @@ it('the log names process.exit() as what ended a worker during an attempt', asyn
   expect(code).toBe(7)
 })
 
-it('a worker leaves nothing that keeps a program alive after close', async () => {
-it('leaves no hook of its own to a process in which the store could not be closed', async ({ onTestFinished }) => {
+it('a worker leaves no hook of its own to a process in which the store could not be closed', async ({
+  onTestFinished,
+}) => {
   const project = createProject({ DATABASE_URL: (await freshDatabase()).url, SLUICE_TASKS: 'tasks.mjs' })
   onTestFinished(() => project.close())
   project.write(
@@ -87,7 +88,7 @@ export const none = task('none', { run: () => {} })`,
   expect(err).toContain('0 hooks are left')
 })
 
-it('leaves nothing that keeps a program alive after close', async () => {
+it('a worker leaves nothing that keeps a program alive after close', async () => {
   const project = createNewcomer([])
   project.write(
     'app.mjs',
