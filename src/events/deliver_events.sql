@@ -12,6 +12,7 @@ returns integer language plpgsql
 declare
   v_now timestamptz := sluice.now();
   v_xid xid8 := pg_current_xact_id();
+  v_floor uuid := engine.fresh_id_floor();
   v_queues text[];
   v_new uuid[];
 begin
@@ -44,7 +45,10 @@ begin
     cross join lateral engine.find_arrival_classes(f.queue, f.task, f.buckets) c
   )
   select array_agg(id), array_agg(distinct queue) into v_new, v_queues from fresh;
-  if p_late then perform engine.delete_ended_jobs(v_new); end if;
+  -- An event that was emitted before, and deleted since, may be emitted again.
+  if p_late or exists (select 1 from unnest(v_new) j (id) where j.id < v_floor) then
+    perform engine.delete_ended_jobs(v_new);
+  end if;
   if p_notify and v_queues is not null then perform engine.wake_queues(v_queues); end if;
   return coalesce(cardinality(v_new), 0);
 end $$;

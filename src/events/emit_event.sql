@@ -1,6 +1,7 @@
 -- Records one event and sends each subscription its job, as `emit_events` does for several. An event whose id is known
 -- already is left out, if it has this type. One short statement does it, unless a handler has had another name, its
--- class is not known yet, or its key may decide about its class: then `engine.deliver_events` sends the jobs.
+-- class is not known yet, its key may decide about its class, or the event may have been deleted meanwhile: then
+-- `engine.deliver_events` sends the jobs.
 -- p_event: the envelope as JSON.
 -- p_notify: notify idle workers.
 -- Returns how many events were new.
@@ -13,6 +14,7 @@ declare
   v_xid xid8 := pg_current_xact_id();
   v_now timestamptz := sluice.now();
   v_event jsonb := p_event;
+  v_fresh boolean := p_id >= engine.fresh_id_floor();
   v_aged boolean := nullif(current_setting('transaction_isolation') in ('repeatable read', 'serializable'), false);
   v_other boolean;
   v_idle boolean;
@@ -24,7 +26,7 @@ begin
            case when s.paths is null then s.lane
                 else engine.lane_id(s.queue, s.task, 0, 1, null,
                   engine.delivery_buckets(s.buckets, s.paths, v_event)) end as lane,
-           s.origin = s.handler and (s.paths is null or strpos(array_to_string(s.buckets, ''), '@') = 0)
+           v_fresh and s.origin = s.handler and (s.paths is null or strpos(array_to_string(s.buckets, ''), '@') = 0)
              and exists (select 1 from sluice.class c where c.id = s.class and c.retired is null) as is_plain
     from engine.find_subscriptions(p_type) s
   ), event as (

@@ -21,6 +21,9 @@ const open = async (service: string | undefined, more: SluiceOptions = {}) => {
 const handler = (name: string, more = {}): EventHandler =>
   paid.on((payload) => void got.push(`${name} ${String(payload)}`), { name, ...more })
 
+/** Returns an id as if it had been made at this time. */
+const idAt = (ms: number) => `${ms.toString(16).padStart(12, '0').replace(/^.{8}/, '$&-')}${newId().slice(13)}`
+
 beforeEach(async () => {
   ;({ url } = await freshDatabase())
   ;[opened, got, told] = [[], [], []]
@@ -210,6 +213,28 @@ it('a service deletes events when their time is over', async () => {
   await a.prune()
   expect(await a.events.show(id)).toBeUndefined()
   expect(await a.events.show(kept)).toBeDefined()
+})
+
+it('a service delivers an event once that is emitted again after it was deleted, while its deliveries are kept', async () => {
+  const a = await open('a', { retention: { events: '1h' } })
+  const work = [handler('x'), handler('y', { concurrency: 2 })]
+  await a.dispatchOnce(work)
+  const ids = [2, 3].map((hours) => idAt(Date.now() - hours * 3_600_000))
+  const emitAll = async () => {
+    for (const [n, id] of ids.entries()) await a.events.emit(paid, n, { id })
+    await a.transaction(async (tx) => {
+      for (const [n, id] of ids.entries()) await a.events.emit(paid, n, { id, tx })
+    })
+    await a.dispatchOnce(work)
+  }
+  await emitAll()
+  expect(got.toSorted()).toEqual(['x 0', 'x 1', 'y 0', 'y 1'])
+  await a.prune()
+  expect(await a.events.show(ids[0] ?? '')).toBeUndefined()
+  await emitAll()
+  expect(got).toHaveLength(4)
+  expect((await a.events.show(ids[0] ?? ''))?.deliveries).toMatchObject([{ state: 'done' }, { state: 'done' }])
+  expect(await a.jobs.status()).toMatchObject({ waiting: 0, running: 0 })
 })
 
 it('a service keeps events for as long as settings allow, which is since before 1970', async () => {
