@@ -12,6 +12,7 @@ import type { TxLike } from '../db/tx.ts'
 import type { EventArchive } from '../events/archive.ts'
 import type { EventRecord } from '../events/catalogue.ts'
 import { inBatches } from '../events/batches.ts'
+import { OtherHandlers } from '../events/others.ts'
 import type { EventRow } from '../events/row.ts'
 import type { EventRows, ServiceLine, Transport } from '../events/transport.ts'
 import { isPromise, type MaybePromise } from '../tasks/admit.ts'
@@ -66,6 +67,8 @@ export class RabbitBus implements Transport {
   readonly isStore = false
   readonly tasks: readonly AnyTask[]
   readonly settings: BusSettings
+  /** What this process knows of the handlers of its service. */
+  readonly others: OtherHandlers
   readonly #options: RabbitBusOptions
   readonly #relay: AnyTask
   /** Events that are not confirmed. */
@@ -82,6 +85,7 @@ export class RabbitBus implements Transport {
   constructor(options: RabbitBusOptions) {
     this.#options = options
     this.settings = options.settings
+    this.others = new OtherHandlers(options.store.log)
     this.#unheard = new Unheard(options.store.log)
     const relay = task(relayName, {
       retry: relayRetry,

@@ -101,6 +101,7 @@ export class ServiceWorker {
         store.log.warn(
           `handler "${name}" has \`since\`: over RabbitMQ it gets events from its first start on; earlier ones come from the store alone`,
         )
+    bus.others.add(groups.flatMap(({ handlers }) => handlers))
     const tasks = this.#tasks
     await this.#local.open(tasks)
     await marginsOf(store).join(tasks.flatMap(({ limits }) => limits))
@@ -161,13 +162,18 @@ export class ServiceWorker {
    * an archive a service has no entry. Celery's queues do not change with groups, and Python may serve them.
    */
   async #move(broker: Broker, republisher: Republisher, isLater = false): Promise<readonly Move[]> {
-    const { clock, log } = this.#options.store
+    const { bus, store } = this.#options
+    const { clock, log } = store
     const { names } = republisher
     const sources = this.#sources
     if (names.archiveTopology === undefined) return []
     let moves: readonly Move[] = []
     const replaced = replaceEntry(broker, names.service, async (earlier) => {
       if (isLater && earlier !== undefined && !isOfLast(earlier, sources)) return earlier
+      bus.others.warnOf(
+        names.service,
+        (earlier?.handlers ?? []).map(({ handler }) => handler),
+      )
       const all = movesOf(earlier, sources, clock.wallMs())
       if (!names.hasOwnQueues) {
         moves = all.moves

@@ -10,6 +10,7 @@ import { Catalogue, type EventLine, type EventRecord } from './catalogue.ts'
 import type { AnyEvent, EmitOptions, Emitter } from './event.ts'
 import { type Group, groupsOf, oldTasksOf, subscriptionsOf, tasksIn, type Work } from './groups.ts'
 import { checkNameOf, matches, regexOf, unrouted } from './names.ts'
+import { OtherHandlers } from './others.ts'
 import { EventOutbox } from './outbox.ts'
 import { type EventRow, eventRow } from './row.ts'
 import { jsonSchemaOf } from './json-schema.ts'
@@ -47,9 +48,7 @@ export class Events extends Catalogue implements Emitter {
   #isSubscribed = false
   /** A renewal that is under way. */
   #renewing: Promise<boolean> | undefined
-  /** Handlers of this process, of all its workers; and those that it lacks, and has warned of. */
-  readonly #own = new Set<string>()
-  #others = ''
+  readonly #others: OtherHandlers
 
   /** @throws UsageError SLUICE_BAD_HANDLER for a bad name of the service */
   constructor(context: EventsContext) {
@@ -57,6 +56,7 @@ export class Events extends Catalogue implements Emitter {
     const { store, service, enter } = context
     this.#context = context
     this.#store = store
+    this.#others = new OtherHandlers(store.log)
     this.#transport = context.transport ?? new EventOutbox(store, (tx) => enter({ tx }) ?? store)
     this.#source = service === undefined ? '/sluice' : `/services/${checkNameOf('service', service)}`
   }
@@ -111,11 +111,14 @@ export class Events extends Catalogue implements Emitter {
     const queueOf = ({ name, queue }: AnyTask) => routeOf(name) ?? (typeof queue === 'string' ? queue : 'default')
     const rows = subscriptionsOf(groups, queueOf)
     const params = [service, JSON.stringify(rows)]
-    const names = groups.flatMap(({ handlers }) => handlers.map(({ name }) => name))
-    for (const name of names) this.#own.add(name)
+    const handlers = groups.flatMap((group) => group.handlers)
+    const names = handlers.map(({ name }) => name)
+    this.#others.add(handlers)
     const others = await this.#store.call<{ subscribe_handlers: string }>('subscribe_handlers', params)
-    const foreign = others.map((row) => row.subscribe_handlers).filter((name) => !this.#own.has(name))
-    this.#warnOf(foreign.join(', '))
+    this.#others.warnOf(
+      service,
+      others.map((row) => row.subscribe_handlers),
+    )
     this.#isSubscribed = true
     await this.#storeDefinitions()
     await this.#catchUp(beginMs)
@@ -199,15 +202,6 @@ export class Events extends Catalogue implements Emitter {
   /** Resolves when what was emitted so far is durable, or has failed. */
   async settled(): Promise<void> {
     await Promise.all([this.#transport.settled(), this.#storing])
-  }
-
-  #warnOf(others: string): void {
-    const { service } = this.#context
-    if (others !== '' && others !== this.#others)
-      this.#store.log.warn(
-        `service "${service}" has handlers that this process has not: ${others}; outside of a deploy all processes of a service should have the same, and \`sluice events remove\` ends what is no longer wanted`,
-      )
-    this.#others = others
   }
 
   #row(event: AnyEvent, payload: unknown, options: EmitOptions) {

@@ -65,6 +65,59 @@ describe.each(carriers)('events over $name', ({ options }) => {
     expect(got).toHaveLength(16)
   })
 
+  it('refuses a payload that its schema refuses, before anything is emitted', async () => {
+    const a = await started('a', [on('demo.#', (payload) => void got.push(payload))])
+    const refused = { code: 'SLUICE_INVALID_INPUT', message: expect.stringContaining('"demo.number"') as string }
+    await expect(a.events.emit(number, { n: 'four' })).rejects.toMatchObject(refused)
+    await expect(a.transaction((tx) => a.events.emit(number, { n: 'four' }, { tx }))).rejects.toMatchObject(refused)
+    await expect(a.events.emitMany(number, [{ n: 1 }, { n: 'two' }, { n: 3 }])).rejects.toMatchObject(refused)
+    await a.events.emit(number, { n: 4 })
+    await arrived(2)
+    expect(got.toSorted((one, other) => one.n - other.n)).toEqual([{ n: 1 }, { n: 4 }])
+  })
+
+  it('gives an event up at once whose payload a handler refuses, with the reason, and brings it to the others', async () => {
+    const strict = event('demo.number', z.object({ n: z.string() }))
+    const a = await started('a', [
+      strict.on(() => void got.push('strict'), { name: 'strict' }),
+      number.on(() => void got.push('lax'), { name: 'lax' }),
+    ])
+    const id = await a.events.emit(number, { n: 4 })
+    let refused: unknown[] = []
+    await until(async () => {
+      const deliveries = (await a.events.show(id))?.deliveries ?? []
+      refused = deliveries.filter(({ state }) => state === 'failed')
+      return got.length === 1 && refused.length === 1
+    }, 'it has failed')
+    const text = /handler "strict" refused the event \(version 2\): payload .*\bn\b/
+    expect(refused).toMatchObject([
+      {
+        service: 'a',
+        handler: 'strict',
+        reason: 'refused',
+        attempt: 1,
+        error: { code: 'SLUICE_EVENT_REFUSED', message: expect.stringMatching(text) as string },
+      },
+    ])
+    expect(got).toEqual(['lax'])
+  })
+
+  it('warns of handlers of its service that only another process has', async () => {
+    const lines: string[] = []
+    const warn = (text: string) => void (text.includes('that this process has not') && lines.push(text))
+    const log = { debug() {}, info() {}, error() {}, warn }
+    const [one, two] = ['one', 'two'].map((name) => number.on(() => undefined, { name }))
+    const renamed = number.on(() => undefined, { name: 'three', formerly: ['two'] })
+    const { logLevel: _, ...rest } = common
+    common = { ...rest, log }
+    await started('a', [one, two] as Work[])
+    expect(lines).toEqual([])
+    await started('a', [one, renamed] as Work[])
+    expect(lines).toEqual([])
+    await started('a', [one] as Work[])
+    expect(lines).toEqual([expect.stringContaining('service "a" has handlers that this process has not: three;')])
+  })
+
   it('matches patterns by words', async () => {
     const of = (pattern: string) => on(pattern, (_, context) => void got.push(`${pattern} ${context.event.type}`))
     await started('a', ['x.*', 'x.#', '*.b', 'x.*.c'].map(of))
