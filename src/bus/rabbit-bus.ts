@@ -16,6 +16,7 @@ import { OtherHandlers } from '../events/others.ts'
 import type { EventRow } from '../events/row.ts'
 import type { EventRows, ServiceLine, Transport } from '../events/transport.ts'
 import { isPromise, type MaybePromise } from '../tasks/admit.ts'
+import { snooze } from '../tasks/outcome.ts'
 import { type AnyTask, type Sender, task } from '../tasks/task.ts'
 import { QueueArchive } from './archive.ts'
 import { markRepeated, messageOf } from './message.ts'
@@ -92,15 +93,17 @@ export class RabbitBus implements Transport {
       // An event that an earlier attempt may have published is published again.
       run: async (row: EventRow, { attempt, ambiguous }) => {
         const message = await this.#messageOf(row)
+        await this.broker()
+        // The first to connect learn it only now. Waiting for RabbitMQ they would take the slots of all other jobs.
+        if (this.#isAway) throw snooze(0)
         return this.#publish(row.type, attempt > 1 || ambiguous ? markRepeated(message) : message)
       },
     }) as AnyTask
-    // Those that wait for RabbitMQ would otherwise take the slots of all other jobs.
     this.#relay = { ...relay, inputBounds: relayBounds, isOpen: () => !this.#isAway }
     this.tasks = [this.#relay]
   }
 
-  /** True if RabbitMQ takes nothing now. It is not known before the first event. */
+  /** True if RabbitMQ takes nothing now. It is not known before the first connection. */
   get #isAway(): boolean {
     try {
       this.#open?.checkThere()
