@@ -1,4 +1,4 @@
-/** The seven defects of Celery-AMQP-Events 0.4 with Celery 5.2 (docs/events-rabbitmq.md), none of which is ours, on every carrier. */
+/** The seven defects of Celery-AMQP-Events 0.4 with Celery 5.2, which the titles state after "there": none is ours, on any carrier. */
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { z } from 'zod'
 import { event, on, retryIn, Sluice, type SluiceOptions, type Work } from '../../src/index.ts'

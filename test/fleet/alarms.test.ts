@@ -6,7 +6,7 @@ import { systemClock } from '../../src/core/clock.ts'
 import { sqlOn, type Store, storeOn } from '../../src/db/store.ts'
 import type { AlarmOptions } from '../../src/fleet/alarm-kinds.ts'
 import { Alarms } from '../../src/fleet/alarms.ts'
-import { limit, Sluice, task } from '../../src/index.ts'
+import { event, limit, Sluice, task } from '../../src/index.ts'
 import type { SluiceEvents } from '../../src/report/events.ts'
 import { Report } from '../../src/report/report.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
@@ -269,6 +269,31 @@ it('a worker evaluates the alarms of its store, and its program hears them', asy
   await until(() => heard.mock.calls.length > 0, 'an alarm')
   expect(heard.mock.calls[0]?.[0]).toMatchObject({ alarm: 'no-worker', subject: 'slow in elsewhere', isRaised: true })
   await own.close()
+})
+
+it('deliveries of events that wait for another attempt raise an alarm, and end it when they are over', async () => {
+  const one = watcher({ retries: 2 })
+  const service = await Sluice.open({ store: url, service: 'retrying' })
+  let isMended = false
+  const handler = event('alarmed.event').on(
+    () => {
+      if (!isMended) throw new Error('not yet')
+    },
+    { retry: { base: '1h', max: '1h' } },
+  )
+  await service.dispatchOnce([handler])
+  for (const n of [1, 2]) await service.events.emit(event('alarmed.event'), n)
+  expect(await one.at(16_000)).toEqual([])
+  await service.dispatchOnce([handler])
+  expect(await one.at(32_000)).toEqual(['retries retrying true'])
+  expect(one.lines.map(({ message }) => message)).toEqual([
+    expect.stringContaining('service "retrying" has 2 events whose handling failed and is to be retried'),
+  ])
+  isMended = true
+  await one.at(3_700_000)
+  await service.dispatchOnce([handler])
+  expect(await one.at(3_720_000)).toEqual(['retries retrying false'])
+  await service.close()
 })
 
 it('a rejected credential raises an alarm at once, a vendor that is down after a minute; both end when it accepts', async () => {
