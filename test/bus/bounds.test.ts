@@ -1,4 +1,4 @@
-/** What bounds a service's queues, and what tells that they fill. */
+/** The bounds of a service's queues, and the alarm about events that are retried. */
 import { beforeEach, expect, it } from 'vitest'
 import type { Delivery } from '../../src/amqp/broker.ts'
 import { ServiceNames } from '../../src/bus/names.ts'
