@@ -61,15 +61,16 @@ export type { Pausable, Pause, Pauses } from './operations/pauses.ts'
 export type { Parked } from './core/parked.ts'
 export type { Parking } from './claim/parking/parked.ts'
 export type { Exceeded, Missing, Verification, Verified, VerifyOptions } from './operations/verify.ts'
+export type { Limits } from './operations/limits.ts'
 export type {
-  Limits,
+  KeyNumbers,
   LimitLine,
   LimitOthers,
   LimitRefusal,
   LimitSource,
   LimitVersion,
   SourceLine,
-} from './operations/limits.ts'
+} from './operations/limit-line.ts'
 export type { UsageLine, UsageOptions } from './operations/usage.ts'
 export type { Reason } from './operations/explanation.ts'
 export type { WaitForOptions } from './operations/wait.ts'

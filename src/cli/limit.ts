@@ -1,7 +1,8 @@
 /** How the command line shows one limit. */
 import { systemClock } from '../core/clock.ts'
 import { redact, redactText } from '../core/redact.ts'
-import type { LimitLine, LimitOthers, LimitRefusal } from '../index.ts'
+import { quoted } from '../core/printable.ts'
+import type { KeyNumbers, LimitLine, LimitOthers, LimitRefusal } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
 import { ago, brief, many, type Output, percent, span } from './output.ts'
 
@@ -40,16 +41,22 @@ export function eachOf({ keyed: isKeyed, path, label, pool }: LimitLine): string
   return isKeyed ? (path ?? 'key (a function of the input)') : undefined
 }
 
+/** Returns the option for a key in a command that is to be copied. */
+export function keyFlag(key: string | undefined): string {
+  return key === undefined ? '' : ` --key ${quoted(key)}`
+}
+
 /** Of more keys a list of limits shows only these, so that an outage of a vendor leaves it readable. */
 const shownKeys = 5
 
 /** Prints the definition in force, its source, and what the other sources define; `all`: the state of all keys. */
 export function printHead(out: Output, line: LimitLine, all = false): void {
   const { name, version, source, sources, paused, share, adaptive } = line
-  const own = eachOf(line)
-  const key = own === undefined ? '' : `, for each ${own}`
+  const each = eachOf(line)
+  const whose =
+    line.key !== undefined ? `, for ${redactText(line.key)}` : each === undefined ? '' : `, for each ${each}`
   out.line(
-    `${out.paint('bold', name)}  ${ratesOf(line).join(' and ')}${key} (version ${version}, ${marginInWords(line)})`,
+    `${out.paint('bold', name)}  ${ratesOf(line).join(' and ')}${whose} (version ${version}, ${marginInWords(line)})`,
   )
   const defined = sources[source]
   if (source !== 'code' && defined !== undefined)
@@ -72,7 +79,8 @@ export function printHead(out: Output, line: LimitLine, all = false): void {
     const keys = paused.slice(0, most).map((one) => one ?? 'all keys')
     out.line(`  paused: ${redactText([...keys, omitted(paused.length)].filter((text) => text !== '').join(', '))}`)
   }
-  for (const texts of [line.refusals.map(refusalLine), line.others.map(othersLine)])
+  const own = line.key === undefined ? line.keyNumbers.map(ownLine) : []
+  for (const texts of [own, line.refusals.map(refusalLine), line.others.map(othersLine)])
     for (const text of [...texts.slice(0, most), omitted(texts.length)])
       if (text !== '') out.line(`  ${redactText(text)}`)
 }
@@ -84,6 +92,10 @@ function marginInWords({ marginMs, lifeMs, isMeasured }: LimitLine): string {
 
 function othersLine({ key, units, at }: LimitOthers): string {
   return `${key === undefined ? '' : `${key}: `}others have used ${units} in the last 24 hours, as the vendor's counts show (last seen ${ago(at)})`
+}
+
+function ownLine({ key, source, numbers, by, reason, at }: KeyNumbers): string {
+  return `${key}: ${numbersInWords(numbers)}, ${source} ${ago(at)} by ${by}: ${brief(reason ?? '', 80)}`
 }
 
 const deeds = { refused: 'refused', credential: 'credential rejected', down: 'not served' } as const

@@ -9,7 +9,7 @@ import { busiestTable } from './backlog.ts'
 import { closeCommand } from './close.ts'
 import { withLimit } from './known.ts'
 import { learnedRoutes, learnedTable } from './learned.ts'
-import { asJson, eachOf, printHead, printWarnings } from './limit.ts'
+import { asJson, eachOf, keyFlag, printHead, printWarnings } from './limit.ts'
 import { brief, figure, type Output, percent } from './output.ts'
 import { overrideCommands } from './override.ts'
 import { pause, resume } from './pause.ts'
@@ -29,12 +29,14 @@ export function limitsCommand(): Command {
       new Command('show')
         .description('show a limit, and the most that a vendor can see, for each way of counting')
         .argument('<limit>')
+        .option('--key <key>', 'as it holds for this key')
         .action(show),
     )
     .addCommand(
       new Command('history')
         .description('list the versions of a limit that were in force, newest first')
         .argument('<limit>')
+        .option('--key <key>', 'those of this key, if it has numbers of its own')
         .option('--max <n>', 'list at most n versions', whole(1, 1_000), 20)
         .action(history),
     )
@@ -100,9 +102,9 @@ function printLimit(out: Output, line: LimitLine, keys: readonly KeyRoom[] = [])
   printWarnings(out, line)
 }
 
-async function show(name: string, _: object, command: Command): Promise<void> {
+async function show(name: string, { key }: { key?: string }, command: Command): Promise<void> {
   const [out, { line, keys, learned, busiestKeys }] = await withLimit(command, name, async ({ limits, jobs }, sql) => {
-    const shown = await limits.show(name)
+    const shown = await limits.show(name, { key })
     return {
       line: shown,
       keys: await keyRooms(sql, shown),
@@ -113,7 +115,7 @@ async function show(name: string, _: object, command: Command): Promise<void> {
   if (out.json) return out.object(asJson(line, present({ keys, learned, busiestKeys })))
   printHead(out, line, true)
   out.line('')
-  out.line(`${line.guarantee.sentence}${eachOf(line) === undefined ? '' : ' (for each key)'}.`)
+  out.line(`${line.guarantee.sentence}${key !== undefined || eachOf(line) === undefined ? '' : ' (for each key)'}.`)
   out.line('')
   out.table([
     ['RULE', 'BURST', 'SUSTAINED', 'OF NOMINAL', 'VENDOR LIMIT', 'SEES AT MOST', 'REFUSES AT MOST'],
@@ -129,7 +131,7 @@ async function show(name: string, _: object, command: Command): Promise<void> {
     out.table(learnedTable(learned))
   }
   printWarnings(out, line)
-  out.hint(`\`sluice limits history ${name}\``)
+  out.hint(`\`sluice limits history ${name}${keyFlag(key)}\``)
 }
 
 /** Makes the rows: each rule with the vendors that state the same limit, and then the vendors that state another. */
@@ -155,7 +157,7 @@ function cellsOf({ kind, rate, burst, perSecond, utilisation }: Guarantee, curre
   return [name, amount(burst, currency), `${second}/s`, percent(utilisation)]
 }
 
-async function history(name: string, flags: { max: number }, command: Command): Promise<void> {
+async function history(name: string, flags: { max: number; key?: string }, command: Command): Promise<void> {
   const [out, versions] = await withLimit(command, name, ({ limits }) => limits.history(name, flags))
   if (out.json) return versions.forEach((each) => out.object(each))
   out.table([['VERSION', 'SOURCE', 'ALLOWS', 'SINCE', 'BY', 'REASON'], ...versions.map(cells)])

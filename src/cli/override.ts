@@ -1,10 +1,10 @@
 /** `sluice limits set`, `unset`, `pin`, `unpin`: an operator's overrides of a limit that code defines. */
-import { Command, InvalidArgumentError, Option } from 'commander'
+import { Command, InvalidArgumentError } from 'commander'
 import { SluiceError } from '../core/errors.ts'
 import { present } from '../core/fields.ts'
 import type { Duration, NumberChanges, Rate } from '../index.ts'
 import { withLimit } from './known.ts'
-import { asJson, printHead, printWarnings } from './limit.ts'
+import { asJson, keyFlag, printHead, printWarnings } from './limit.ts'
 
 /** The four commands. */
 export function overrideCommands(): Command[] {
@@ -16,6 +16,7 @@ export function overrideCommands(): Command[] {
     new Command(verb)
       .description(text)
       .argument('<limit>')
+      .option('--key <key>', ofKey)
       .option('--reason <text>', "shown in the limit's history")
       .action((name: string, flags: Partial<Flags>, self: Command) => drop(verb, name, flags, self))
   return [
@@ -26,7 +27,10 @@ export function overrideCommands(): Command[] {
   ]
 }
 
+const ofKey = 'only for this key of the limit'
+
 interface Flags {
+  key?: string
   rate?: string[]
   window?: string[]
   quota?: string[]
@@ -47,16 +51,9 @@ function numbered(command: Command): Command {
     .option('--concurrency <n>', 'jobs at one time; or none', count)
     .option('--burst <n>', 'capacity of a classic token bucket; or none', count)
     .option('--transit <span>', 'how much the transit time to the vendor may vary, such as 200ms; or measured')
-    .addOption(new Option('--key <key>').hideHelp().argParser(refuseKey))
+    .option('--key <key>', ofKey)
     .requiredOption('--reason <text>', 'shown where jobs wait for the limit, and in its history')
     .addHelpText('after', '\n`none` removes a value; values that are not given stay as they are.')
-}
-
-/** Other commands of limits take a key. */
-function refuseKey(): never {
-  throw new InvalidArgumentError(
-    'The numbers of a limit hold for each of its keys; docs/keys.md has a limit for each plan. To stop one key: `sluice pause --limit <name> --key <key>`.',
-  )
 }
 
 function count(text: string): number | 'none' {
@@ -81,31 +78,33 @@ function changesOf({ rate, window, quota, zone, concurrency, burst, transit }: F
 }
 
 async function put(verb: 'set' | 'pin', name: string, flags: Flags, command: Command): Promise<void> {
-  const { reason } = flags
-  const [out, line] = await withLimit(command, name, ({ limits }) => limits[verb](name, changesOf(flags), { reason }))
+  const { reason, key } = flags
+  const [out, line] = await withLimit(command, name, ({ limits }) =>
+    limits[verb](name, changesOf(flags), { reason, key }),
+  )
   if (out.json) return out.object(asJson(line))
   printHead(out, line)
   printWarnings(out, line)
   if (verb === 'set' && line.source === 'pinned')
     out.talk('stored, but the pinned numbers override it until they are unpinned')
-  out.hint(`\`sluice limits ${verb === 'set' ? 'unset' : 'unpin'} ${name}\` undoes it`)
+  out.hint(`\`sluice limits ${verb === 'set' ? 'unset' : 'unpin'} ${name}${keyFlag(key)}\` undoes it`)
 }
 
 async function drop(
   verb: 'unset' | 'unpin',
   name: string,
-  { reason }: Partial<Flags>,
+  { reason, key }: Partial<Flags>,
   command: Command,
 ): Promise<void> {
   const [out, line] = await withLimit(command, name, async ({ limits }) => {
-    if (await limits[verb](name, present({ reason }))) return limits.show(name)
+    if (await limits[verb](name, present({ reason, key }))) return limits.show(name, { key })
     const done = verb === 'unset' ? 'stored' : 'pinned'
     throw new SluiceError(
       'SLUICE_NOT_OVERRIDDEN',
-      `nothing is ${done} for limit "${name}"; \`sluice limits\` lists what is`,
+      `nothing is ${done} for ${key === undefined ? '' : `key "${key}" of `}limit "${name}"; \`sluice limits\` lists what is`,
     )
   })
   if (out.json) return out.object(asJson(line))
   printHead(out, line)
-  out.hint(`\`sluice limits history ${name}\``)
+  out.hint(`\`sluice limits history ${name}${keyFlag(key)}\``)
 }

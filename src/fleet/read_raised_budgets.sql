@@ -18,7 +18,8 @@ from (select sluice.now_us() as us) c cross join lateral (
   where b.ends > c.us and b.starts <= c.us and s.used >= b.share * s.most
     -- A key that was not used since then has its state under the definition before.
     and exists (
-      select 1 from (select d.spec from sluice.limit_def d where d.name = b.name order by d.version desc limit 1) f,
+      select 1 from (select d.spec from sluice.limit_def d
+                     where d.name = b.name and d.key = k.def_key order by d.version desc limit 1) f,
         jsonb_array_elements(f.spec -> 'rules') r where r ->> 'rate' = b.rate)
   order by b.name, b.key, b.rate, b.share desc) r
 order by r.at, r.name, r.key limit 100

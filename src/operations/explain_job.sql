@@ -137,7 +137,8 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
                  (select min(x.capacity) from unnest(l.capacity, l.kind) x (capacity, kind)
                   where x.kind <> 'concurrency' or 'concurrency' = all (l.kind) or j.costs is null) as capacity,
                  l.spec, l.version, l.lend_us, (select max(s) from unnest(l.span) s) as span
-          from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true
+          from sluice.limit_def l
+          where l.name = t.name and l.key = coalesce(b.def_key, '') order by l.version desc limit 1) d on true
         cross join lateral (
           select greatest(r.hold, case when b.id is null then d.reopens end) as hold) h
         cross join lateral (

@@ -19,7 +19,8 @@ select g.way,
        b.id is not null and r.units < 1 as full, b.id is not null and r.places < 1 as crowded,
        (select case when bool_and(x ->> 'kind' in ('rate', 'pace')) then
                  min((x ->> 'units')::float8 * 60000000 / (x ->> 'windowUs')::float8) end
-        from (select * from sluice.limit_def d where d.name = g.name order by d.version desc limit 1) d
+        from (select * from sluice.limit_def d
+              where d.name = g.name and d.key = coalesce(b.def_key, '') order by d.version desc limit 1) d
         cross join jsonb_array_elements(d.spec -> 'rules') x
         where d.members is null and (x ->> 'windowUs')::float8 > 0) as per_minute
 from given g cross join clock c

@@ -154,6 +154,7 @@ function timeUs(name: string, at: Date | Duration | undefined, nowUs: number): n
 class Audit {
   readonly #sql: Sql
   readonly #limit: string | null
+  /** The versions of each limit, and of its keys that have definitions of their own (`crm:acme`). */
   readonly #versions = new Map<string, Map<number, Defined>>()
   readonly #verified = new Map<string, Verified>()
   readonly #exceeded: Exceeded[] = []
@@ -173,16 +174,19 @@ class Audit {
 
   /** Reads all versions of the definitions and the state of the store clock; resolves to the limiter's time. */
   async definitions(): Promise<number> {
-    type Read = { now: string; lead: string; name: string | null; version: number; spec: Defined }
+    type Read = { now: string; lead: string; name: string | null; key: string; version: number; spec: Defined }
     const rows = await this.#sql.query<Read>(
-      `select n.*, d.name, d.version, d.spec
+      `select n.*, d.name, d.key, d.version, d.spec
        from (select engine.limiter_now_us() as now, clock_lead_us as lead from sluice.epoch limit 1) n
        left join sluice.limit_def d on d.name = coalesce($1, d.name) and strpos(d.name, '/') = 0 order by d.name, d.version`,
       [this.#limit],
     )
-    for (const { name, version, spec } of rows) {
+    for (const { name, key, version, spec } of rows) {
       if (name === null) continue
-      this.#versions.set(name, (this.#versions.get(name) ?? new Map<number, Defined>()).set(version, spec))
+      const of = key === '' ? name : `${name}:${key}`
+      // A key has the definitions of all keys until it has its own.
+      const versions = this.#versions.get(of) ?? new Map(key === '' ? [] : this.#versions.get(name))
+      this.#versions.set(of, versions.set(version, spec))
       for (const { rule, i } of withPaces(spec.rules)) this.#begin(name, version, i, rule, spec)
     }
     if (this.#limit !== null && this.#versions.size === 0)
@@ -220,7 +224,7 @@ class Audit {
       )
       await this.#follow(
         found.flatMap((one) => {
-          const versions = this.#versions.get(one.name)
+          const versions = this.#versions.get(`${one.name}:${one.key}`) ?? this.#versions.get(one.name)
           return versions === undefined ? [] : [this.#open(one, versions, fromUs, nowUs)]
         }),
         endUs,

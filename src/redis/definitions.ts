@@ -9,6 +9,8 @@ import { countsUnits, drains } from '../limits/kind.ts'
 
 interface Row {
   name: string
+  /** Empty: the definition of all keys that have none of their own. */
+  key: string
   version: number
   spec: {
     rules: Rule[]
@@ -33,7 +35,7 @@ interface InForce {
   readonly isOpen: boolean
   /** Version in this database; in Redis it is another if several databases share the limits. */
   readonly version: number
-  /** True if another database has changed it, and this one has not followed yet: then both hold. */
+  /** True if this database has another one: others have changed it, or know no numbers of single keys. Then both hold. */
   readonly isForeign: boolean
   /** How long a grant may live by Redis's definition, in ms. */
   readonly lifeMs: number
@@ -59,6 +61,7 @@ export class SharedDefinitions {
   readonly #given: number
   readonly #reported = new Set<string>()
   #sharing: Sharing | undefined
+  /** Of limits, and of keys that have definitions of their own (`crm:acme`). */
   #byName = new Map<string, InForce>()
   /** What stood of each limit when this process last agreed with other databases. */
   readonly #stood = new Map<string, Stood>()
@@ -125,10 +128,19 @@ export class SharedDefinitions {
   }
 
   async #read(): Promise<void> {
-    const rows = await this.#store.run<Row>('limits/definitions/read_definitions')
+    const all = await this.#store.run<Row>('limits/definitions/read_definitions')
     if (this.#sharing === undefined) await this.readSharing()
+    const rows = all.filter(({ key }) => key === '')
     const agreed = await this.#agree(rows)
     this.#byName = new Map(rows.map((row, i) => [row.name, inForce(row, agreed[i])]))
+    for (const row of all) {
+      const ofAll = this.#byName.get(row.name)
+      if (row.key === '' || ofAll === undefined) continue
+      // Other programs know only the definition of all keys: then that one holds in Redis, and the key's own in the store.
+      const isOthers = ofAll.published !== undefined || (this.#sharing?.stores ?? 1) > 1
+      const own = isOthers ? { ...ofAll, published: undefined, isForeign: true } : inForce(row, undefined)
+      this.#byName.set(`${row.name}:${row.key}`, own)
+    }
     this.#readMs = this.#store.clock.monotonicMs()
   }
 
@@ -195,7 +207,8 @@ export class SharedDefinitions {
 
   #findInForce(name: string): InForce | undefined {
     // Only the store needs the buckets beside a limit's own, to separate the jobs of a share from others.
-    return name.startsWith(`${limitOf(name)}/`) ? undefined : this.#byName.get(limitOf(name))
+    if (name.startsWith(`${limitOf(name)}/`)) return undefined
+    return this.#byName.get(name) ?? this.#byName.get(limitOf(name))
   }
 }
 

@@ -72,6 +72,8 @@ export interface SluiceEvents {
   /** Other numbers of a limit are in force. Every worker reports it. */
   limit: {
     readonly limit: string
+    /** The key that the change is for; absent: all keys without numbers of their own. */
+    readonly key?: string
     /** `code`, `stored` or `pinned`. */
     readonly source: string
     readonly by: string

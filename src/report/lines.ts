@@ -71,7 +71,7 @@ const formatters: Formatters = {
   limit: ({ before, after, ...event }) =>
     line(
       'warn',
-      `limit "${event.limit}" is now ${numbers(after)}; it was ${numbers(before)} (${event.source}, by ${event.by}${event.reason === null ? '' : `: ${event.reason}`})`,
+      `limit "${event.limit}"${event.key === undefined ? '' : ` for ${event.key}`} is now ${numbers(after)}; it was ${numbers(before)} (${event.source}, by ${event.by}${event.reason === null ? '' : `: ${event.reason}`})`,
       { ...event, before, after },
     ),
   held: (event) =>

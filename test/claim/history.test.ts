@@ -29,6 +29,7 @@ const operations = [
   'kill',
   'hold',
   'redefine',
+  'redefine of a key',
   'pause',
   'resume',
   'take',

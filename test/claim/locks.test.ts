@@ -183,6 +183,8 @@ describe('locks', () => {
     }
     await sluice.pause({ queue: 'none' }, { reason: 'test' })
     await sluice.limits.set(seats.name, { concurrency: 2 }, { reason: 'test' })
+    await sluice.limits.set(kept.name, { rate: '9/s' }, { reason: 'test', key: 'new' })
+    await sluice.limits.set(kept.name, { rate: '2000/s' }, { reason: 'test' })
     // Two versions of code, one of which is gone.
     await defineLimit(sqlOn(db), limit('locks.two', { rate: '1/s' }))
     const newer = await defineLimit(sqlOn(db), limit('locks.two', { rate: '2/s' }))

@@ -78,8 +78,17 @@ export function limitAt(
 
 /** One of the buckets that a limit has. */
 export function bucketOf({ name, pool, keyed, label: by }: Limit, which: number): string {
-  const keys = pool?.map(({ key }) => key) ?? (by === undefined ? (keyed ? tenants : []) : hosts)
+  const keys = pool?.map(({ key }) => key) ?? keysOf({ keyed, label: by })
   return keys.length === 0 ? name : `${name}:${keys[which % keys.length]}`
+}
+
+/** The keys of a limit that can have numbers of their own. */
+export function keysOf({
+  pool,
+  keyed,
+  label: by,
+}: Pick<Limit, 'keyed' | 'label'> & Partial<Pick<Limit, 'pool'>>): string[] {
+  return pool !== undefined ? [] : by === undefined ? (keyed ? tenants : []) : hosts
 }
 
 /** Tasks under these limits. */
@@ -142,6 +151,7 @@ const often: Partial<Record<Act['kind'], number>> = {
   end: 10,
   pass: 10,
   settle: 3,
+  redefine: 3,
   take: 4,
   yield: 2,
   replay: 2,

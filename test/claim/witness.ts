@@ -72,10 +72,23 @@ export class Witness {
     this.#time = time
   }
 
-  /** Puts this definition in force. */
-  define(limit: Limit): void {
-    this.#limits.set(limit.name, limit)
-    for (const [name, bucket] of this.#buckets) if (limitOf(name) === limit.name) bucket.old = bucket.entries.length
+  /** Puts this definition in force; `key`: for this key alone, in place of that of all keys. */
+  define(limit: Limit, key?: string): void {
+    this.#limits.set(key === undefined ? limit.name : `${limit.name}:${key}`, limit)
+    this.#renew(limit.name)
+  }
+
+  /** Puts the definition of all keys in force for a key that had its own. */
+  undefine(name: string, key: string): void {
+    this.#limits.delete(`${name}:${key}`)
+    this.#renew(name)
+  }
+
+  /** The definition in force for a bucket. */
+  limitOf(name: string): Limit {
+    const limit = this.#limits.get(name.replace(/\/[^:]*/, '')) ?? this.#limits.get(limitOf(name))
+    if (limit === undefined) throw new Error(`nobody defined ${name}`)
+    return limit
   }
 
   pause(what: string): void {
@@ -130,6 +143,10 @@ export class Witness {
     this.#share(name).deniedUs = this.#time.us
   }
 
+  #renew(limit: string): void {
+    for (const [name, bucket] of this.#buckets) if (limitOf(name) === limit) bucket.old = bucket.entries.length
+  }
+
   #bucket(name: string): Bucket {
     const known = this.#buckets.get(name)
     if (known !== undefined) return known
@@ -161,8 +178,7 @@ export class Witness {
   }
 
   #judge(name: string): void {
-    const limit = this.#limits.get(limitOf(name))
-    if (limit === undefined) throw new Error(`nobody defined ${name}`)
+    const limit = this.limitOf(name)
     const bucket = this.#bucket(name)
     expect(this.#paused, name).not.toContain(limit.name)
     expect(this.#paused, name).not.toContain(name)

@@ -3,14 +3,14 @@ import { expect } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
 import { newId } from '../../src/core/hash.ts'
 import type { UsageError } from '../../src/core/errors.ts'
-import { defineLimit } from '../../src/claim/definitions/define.ts'
+import { defineLimit, defineShareBuckets, recordSource } from '../../src/claim/definitions/define.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { AnyTask } from '../../src/tasks/task.ts'
 import type { Limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { rescue } from '../fleet/engine.ts'
 import { hold as holdBuckets } from '../limits/engine.ts'
-import { type Act, type Held, hosts, tenants, limitAt, rowsOf, type Setting, tasksOf } from './setting.ts'
+import { type Act, type Held, hosts, keysOf, tenants, limitAt, rowsOf, type Setting, tasksOf } from './setting.ts'
 import { claim, count, endOverdue, enter, finish, sendClaimed, settle } from './engine.ts'
 import { Takers } from './takers.ts'
 import { type Grant, Witness } from './witness.ts'
@@ -51,7 +51,7 @@ export class World {
       db: sluice.db,
       time: this.#clock,
       witness: this.witness,
-      limitOf: (take) => this.#limits.find((one) => one.name === take.replace(/:.*$/s, '')) as Limit,
+      limitOf: (take) => this.witness.limitOf(take),
       count: (what) => this.#count(what),
     })
     this.#limits = setting.numbers.map((numbers, i) => limitAt(this.#run, i, numbers, setting))
@@ -176,11 +176,30 @@ export class World {
     this.#count('hold')
   }
 
-  async redefine({ which, numbers }: Act): Promise<void> {
+  async redefine({ which, how, numbers }: Act): Promise<void> {
     const at = which % this.#limits.length
     // A job that a send accepted must not be impossible.
-    await this.#define((this.#limits[at] = limitAt(this.#run, at, numbers, this.#setting, 2 + (which % 2))))
+    const made = limitAt(this.#run, at, numbers, this.#setting, 2 + (which % 2))
+    const keys = keysOf(made)
+    const key = keys[Math.trunc(how / 2) % keys.length]
+    if (key !== undefined && how % 2 === 0) return this.#redefineKey(made, key, how % 8 === 6)
+    await this.#define((this.#limits[at] = made))
     this.#count('redefine')
+  }
+
+  /** Gives a key numbers of its own, or takes them from it. */
+  async #redefineKey(made: Limit, key: string, isGone: boolean): Promise<void> {
+    const sql = sqlOn(this.#sluice.db)
+    await recordSource(sql, made.name, {
+      source: 'stored',
+      key,
+      limit: isGone ? null : made,
+      reason: 'test',
+    })
+    await defineShareBuckets(sql, made.name)
+    if (isGone) this.witness.undefine(made.name, key)
+    else this.witness.define(made, key)
+    this.#count('redefine of a key')
   }
 
   async pause({ which, how }: Act): Promise<void> {

@@ -77,10 +77,34 @@ it('an operator shows, sets, pins, rekeys and pauses limits by the command limit
   for (const [args, code, says] of [
     [['show', 'nobody'], 1, 'SLUICE_NO_SUCH_LIMIT'],
     [['set', 'crm', '--rate', 'much', '--reason', 'x'], 2, 'SLUICE_BAD_RATE'],
-    [['set', 'crm', '--key', 'a1', '--rate', '5/s', '--reason', 'x'], 2, 'hold for each of its keys'],
+    [['unset', 'crm', '--key', 'a1'], 1, 'nothing is stored for key "a1" of limit "crm"'],
     [['set', 'crm', '--concurrency', 'many', '--reason', 'x'], 2, 'whole number, or none'],
   ] as const)
     expect(await limits(...args)).toMatchObject({ code, err: expect.stringContaining(says) })
+}, 300_000)
+
+it('an operator gives one key numbers of its own', async () => {
+  const { url } = await freshDatabase()
+  const project = createProject({ DATABASE_URL: url })
+  onTestFinished(() => project.close())
+  project.write('tasks.ts', tasksFile)
+  const limits = (...args: string[]) => project.runWarm(['limits', ...args])
+  await project.run(['send', 'sync-contact', '{"accountId":"a1"}', '--tasks', 'tasks.ts', '--json'])
+  const set = await limits('set', 'crm', '--key', 'a b', '--rate', '1000/min', '--reason', 'a contract')
+  expect(set.err).toMatch(/^next: `sluice limits unset crm --key (['"])a b\1` undoes it$/m)
+  expect(set.out).toMatch(/^crm {2}1000\/min, for a b \(version 2, margin 200 ms\)$/m)
+  expect(set.out).toMatch(/^ {2}overridden: in code 100\/min$/m)
+  const listed = await limits()
+  expect(listed.out).toMatch(/^crm {2}100\/min, for each accountId \(version 1, margin 200 ms\)$/m)
+  expect(listed.out).toMatch(/^ {2}a b: 1000\/min, stored .+ ago by \S+@\S+: a contract$/m)
+  expect(objects((await limits('show', 'crm', '--json')).out)).toMatchObject([
+    { rates: ['100/min'], keyNumbers: [{ key: 'a b', source: 'stored', numbers: { rate: '1000/min' } }] },
+  ])
+  const one = await limits('show', 'crm', '--key', 'a b')
+  expect(one.out).toMatch(/^the vendor sees at most 1000 in any window of 1000\/min, .*[^)]\.$/m)
+  expect((await limits('history', 'crm', '--key', 'a b')).out).toMatch(/^2 +stored +1000\/min /m)
+  expect((await limits('unset', 'crm', '--key', 'a b')).out).toMatch(/^crm {2}100\/min, for a b /m)
+  expect((await limits()).out).not.toContain('a b:')
 }, 300_000)
 
 it('an operator sees which keys a vendor’s answers hold, why and until when, and starts their jobs', async () => {

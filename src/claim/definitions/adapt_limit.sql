@@ -13,7 +13,8 @@ returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
 begin
   -- This lock comes before those of the buckets, as in engine.define_limit.
   perform pg_advisory_xact_lock(1397511523, -7);  -- lock: definitions
-  if p_version is distinct from (select max(d.version) from sluice.limit_def d where d.name = p_name)
+  if p_version is distinct from (
+      select max(d.version) from sluice.limit_def d where d.name = p_name and d.key = '')
     or p_known <> (select count(*) from sluice.measured m where m.name = p_name)
     or sluice.now_us() - p_read not between 0 and 3000000 then
     return false;

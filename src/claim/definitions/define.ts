@@ -183,6 +183,8 @@ export interface SourceDefinition {
    */
   lendUs?: number
   reason?: string
+  /** The key for which an operator defines numbers; left out: all keys. */
+  key?: string
   /** Identifies a definition of code; left out: an operator's. */
   digest?: string
 }
@@ -195,7 +197,7 @@ export interface SourceDefinition {
 export async function recordSource(
   sql: Sql,
   name: string,
-  { source, limit, more, lendUs, reason, digest = '' }: SourceDefinition,
+  { source, limit, more, lendUs, reason, digest = '', key = '' }: SourceDefinition,
 ): Promise<boolean | undefined> {
   const recording = sql.call<{ define_limit: boolean | null }>(
     'define_limit',
@@ -207,8 +209,9 @@ export async function recordSource(
       limit && JSON.stringify(columnsOf(limit, lendUs)),
       currentUser(),
       reason ?? null,
+      key,
     ],
-    'text text text jsonb jsonb text text',
+    'text text text jsonb jsonb text text text',
   )
   const [row] = await recording.catch((error: unknown) => {
     // The store has its own list of zones.
@@ -258,9 +261,10 @@ type StoredSpec = Omit<NonNullable<SourceDefinition['limit']>, 'share'> & {
  * If the limit no longer has a share, jobs may still wait in those buckets: they then allow as much as the limit.
  */
 export async function defineShareBuckets(sql: Sql, name: string): Promise<void> {
-  const rows = await sql.query<{ name: string; source: SourceDefinition['source']; digest: string; spec: StoredSpec }>(
-    `select name, source, digest, spec from sluice.limit_source
-     where (name = $1 or starts_with(name, $1 || '/')) and gone_at is null order by at desc`,
+  type Row = Required<Pick<SourceDefinition, 'source' | 'digest' | 'key'>> & { name: string; spec: StoredSpec }
+  const rows = await sql.query<Row>(
+    `select name, key, source, digest, spec from sluice.limit_source
+     where (name = $1 or starts_with(name, $1 || '/')) and gone_at is null order by key, at desc`,
     [name],
   )
   const code = rows.filter((row) => row.name === name && row.source === 'code')
@@ -271,12 +275,12 @@ export async function defineShareBuckets(sql: Sql, name: string): Promise<void> 
   const others = `${name}/`
   const beside = new Set([...known, ...(shares.length === 0 ? [] : [others, ...shares.map((share) => others + share)])])
   for (const bucket of beside) {
-    const isGone = (row: (typeof rows)[number]) =>
+    const isGone = (row: Row) =>
       row.name === bucket &&
-      !rows.some((of) => of.name === name && of.source === row.source && of.digest === row.digest)
-    for (const { source, digest } of rows.filter(isGone))
-      await recordSource(sql, bucket, { source, digest, limit: null })
-    for (const { source, digest, spec } of rows.filter((row) => row.name === name)) {
+      !rows.some((of) => of.name === name && of.source === row.source && of.digest === row.digest && of.key === row.key)
+    for (const { source, digest, key } of rows.filter(isGone))
+      await recordSource(sql, bucket, { source, digest, key, limit: null })
+    for (const { source, digest, key, spec } of rows.filter((row) => row.name === name)) {
       const { rules, grantUs, transitUs, classic, numbers } = spec
       // An operator's numbers have the share of the newest code.
       const { share, keyed, path } = source === 'code' ? spec : newest.spec
@@ -291,7 +295,7 @@ export async function defineShareBuckets(sql: Sql, name: string): Promise<void> 
       }
       const more = { keyed, path, ...(share === undefined ? {} : { lends: share.name }) }
       const lend = isLess ? { lendUs: share.lendUs } : {}
-      await recordSource(sql, bucket, { source, digest, limit, ...(source === 'code' ? { more } : {}), ...lend })
+      await recordSource(sql, bucket, { source, digest, key, limit, ...(source === 'code' ? { more } : {}), ...lend })
     }
   }
 }

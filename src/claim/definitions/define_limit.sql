@@ -5,8 +5,10 @@
 -- p_spec: the definition; null: the source withdraws it.
 -- p_columns: the arrays of sluice.limit_def.
 -- p_by, p_reason: who changes it, and why.
+-- p_key: the key for which an operator defines numbers; '': all keys.
 create or replace function engine.define_limit(
-  p_name text, p_source text, p_digest text, p_spec jsonb, p_columns jsonb, p_by text, p_reason text)
+  p_name text, p_source text, p_digest text, p_spec jsonb, p_columns jsonb, p_by text, p_reason text,
+  p_key text default '')
 returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
 begin
   -- Most processes find their definition recorded already: they wait for no lock.
@@ -20,10 +22,11 @@ begin
   -- This lock comes before those of the buckets, because a transaction that holds it (engine.lock_definitions) may
   -- wait for buckets.
   perform pg_advisory_xact_lock(1397511523, -7);  -- lock: definitions
-  if not engine.propose_definition(p_name, p_source, p_digest, p_spec, p_columns, p_by, p_reason) then
+  if not engine.propose_definition(
+    p_name, p_source, p_digest, p_spec, p_columns, p_by, p_reason, p_key) then
     return null;
   end if;
   -- Ends what no live process has any more.
   if p_source = 'code' then perform engine.renew_definitions(array[p_name], array[p_digest]); end if;
-  return coalesce((engine.apply_definition(p_name, p_by, p_reason)).source = p_source, false);
+  return coalesce((engine.apply_definition(p_name, p_by, p_reason, p_key)).source = p_source, false);
 end $$;

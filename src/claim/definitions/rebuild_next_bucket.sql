@@ -17,7 +17,8 @@ begin
   select l.* into v_row from sluice.ledger l where l.bucket = v_bucket order by l.at desc, l.n desc limit 1;
   select d.* into v_def
     from sluice.bucket b
-      join sluice.limit_def d on d.name = b.name where b.id = v_bucket order by d.version desc limit 1;
+      join sluice.limit_def d on d.name = b.name and d.key = b.def_key
+    where b.id = v_bucket order by d.version desc limit 1;
   if v_row.version < v_def.version then
     begin
       v_row := engine.rebuild_bucket_state(v_row, v_def);

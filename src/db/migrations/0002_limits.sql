@@ -34,8 +34,12 @@ create table sluice.limit_def (
   -- While processes have different definitions in their code, their rules hold together. So many of the rules are those
   -- of the newest code; null: all.
   own integer,
+  -- The key that has numbers of its own by it; '': all other keys. The definitions of a limit share the versions, so a
+  -- version names one, and those of a key only grow.
+  key text not null default '',
   primary key (name, version)
 );
+create index limit_key on sluice.limit_def (name, key, version);
 create index limit_concurrency on sluice.limit_def (name) where 'concurrency' = any (kind);
 create index limit_pool on sluice.limit_def (name) where members is not null;
 create index limit_lending on sluice.limit_def (name) where lend_us is not null;
@@ -46,6 +50,8 @@ create index limit_lending on sluice.limit_def (name) where lend_us is not null;
 -- limits/definitions/effective_definition.sql has what is in force.
 create table sluice.limit_source (
   name text not null,
+  -- The key for which an operator has defined numbers; '': all keys.
+  key text not null default '',
   source text not null check (source in ('code', 'found', 'stored', 'pinned', 'measured')),
   -- As in limit_def; in an operator's definition only what the numbers decide: keys and everything else come from the
   -- code.
@@ -63,7 +69,7 @@ create table sluice.limit_source (
   steady_at timestamptz,
   keep interval,
   gone_at timestamptz,
-  primary key (name, source, digest)
+  primary key (name, key, source, digest)
 );
 
 -- The latest measurements of each process that may call, for a limit; in microseconds (limits/samples.ts). A row that
@@ -100,6 +106,8 @@ create table sluice.bucket (
   id bigint primary key,
   name text not null,
   key text not null,
+  -- limit_def.key of its definition: its key, if that has (or had) numbers of its own; else ''. Such a bucket stays.
+  def_key text not null default '',
   -- Computing with its data fails: it has no room, and nothing is computed, until it is released from sluice.parked.
   parked boolean
 );

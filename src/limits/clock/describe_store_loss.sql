@@ -18,14 +18,15 @@ begin
   n := v_epoch.n;
   identified := v_epoch.identity is not null;
   since_ms := engine.unix_ms(engine.store_time(v_epoch.closed_us));
-  select array_agg(l.name order by l.name) filter (where l.at > v_now),
+  select array_agg(distinct l.name order by l.name) filter (where l.at > v_now),
          engine.unix_ms(engine.store_time(max(l.at) filter (where l.at > v_now))),
-         array_agg(l.name order by l.name) filter (where v_now < v_epoch.closed_us + l.span and l.span > 3600000000)
+         array_agg(distinct l.name order by l.name)
+           filter (where v_now < v_epoch.closed_us + l.span and l.span > 3600000000)
   into names, until_ms, longer
   from (select d.name, engine.limit_reopens_at(v_epoch.closed_us, d.kind, d.span) as at,
     (select max(s) from unnest(d.span) s) as span
         from sluice.limit_def d where strpos(d.name, '/') = 0 and not exists (
-          select 1 from sluice.limit_def x where x.name = d.name and x.version > d.version)) l;
+          select 1 from sluice.limit_def x where x.name = d.name and x.key = d.key and x.version > d.version)) l;
   stepped_us := v_epoch.stepped_us;
   stepped_ms := (extract(epoch from v_wall - v_epoch.stepped_at) * 1000)::bigint;
 end $$;

@@ -1,4 +1,4 @@
--- Returns the shortest life of a grant, in microseconds, under the newest three definitions of its limits. It is for
+-- Returns the shortest life of a grant, in microseconds, under the newest three definitions of each bucket. It is for
 -- grants that are handed out again, because any of these definitions may have given them. Null: the limits count only
 -- places.
 -- p_buckets: its buckets.
@@ -6,7 +6,10 @@ create or replace function engine.least_life(p_buckets bigint[]) returns bigint 
 begin
   return (
     select min(k.grant_us) from sluice.bucket b cross join lateral (
-      select d.grant_us from sluice.limit_def d where d.name = b.name and 'concurrency' <> any (d.kind)
+      -- Its last grants may be older than its own definitions.
+      select '' as key union select b.def_key) o cross join lateral (
+      select d.grant_us from sluice.limit_def d
+      where d.name = b.name and d.key = o.key and 'concurrency' <> any (d.kind)
       order by d.version desc limit 3) k
     where b.id = any (p_buckets));
 end $$;

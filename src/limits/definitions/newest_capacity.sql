@@ -6,5 +6,6 @@ begin
   return (
     select (select min(r.capacity) from unnest(d.capacity, d.kind) with ordinality r (capacity, kind, o)
             where r.kind <> 'concurrency' and r.o <= coalesce(d.own, r.o))
-    from sluice.limit_def d where d.name = substring(p_bucket from '^[^:*@]+') order by d.version desc limit 1);
+    from sluice.limit_def d where d.name = substring(p_bucket from '^[^:*@]+') and d.key = coalesce((
+      select b.def_key from sluice.bucket b where b.id = sluice.hash64(p_bucket)), '') order by d.version desc limit 1);
 end $$;

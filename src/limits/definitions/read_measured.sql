@@ -13,7 +13,7 @@ select d.name, d.version, d.spec, coalesce(m.known, 0)::integer as known, m.age:
   d.spec ? 'published' or coalesce((select s.stores > 1 from sluice.shared s limit 1), false) as fixed,
   sluice.now_us()::float8 as read
 from unnest($1::text[]) n (name)
-cross join lateral (select * from sluice.limit_def where name = n.name order by version desc limit 1) d
+cross join lateral (select * from sluice.limit_def where name = n.name and key = '' order by version desc limit 1) d
 cross join lateral (
   select sum(h.known) as known, max(h.late) as late, sum(h.lost) / nullif(sum(h.ages), 0) as late_of_all,
     case when min(h.ages) >= 20 then max(h.age) end as age,

@@ -20,9 +20,10 @@ begin
   end loop;
   if v_stale is null then return; end if;
   for v_def in
-    select distinct on (d.name) d.name, d.version from sluice.limit_def d
-    where d.margin is not null and d.name in (select b.name from sluice.bucket b where b.id = any (v_stale))
-    order by d.name, d.version desc
+    select distinct on (d.name, d.key) d.name, d.version from sluice.limit_def d
+    where d.margin is not null and (d.name, d.key) in (
+      select b.name, b.def_key from sluice.bucket b where b.id = any (v_stale))
+    order by d.name, d.key, d.version desc
   loop
     update sluice.limit_def d set periods = engine.calendar_periods(d, v_wall)
     where d.name = v_def.name and d.version = v_def.version and exists (

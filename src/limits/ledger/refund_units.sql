@@ -25,7 +25,7 @@ declare
   v_debt bigint[];
   v_room engine.room;
 begin
-  select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name
+  select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name and d.key = b.def_key
   where b.id = p_bucket and b.parked is null order by d.version desc limit 1;
   select max(g.n) filter (where g.units > 0) as n, max(g.at) filter (where g.units > 0) as at,
          max(g.earlier) as earlier, sum(g.units)::bigint as units into v_grant

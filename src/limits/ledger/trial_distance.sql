@@ -12,7 +12,7 @@ declare
   v_most constant bigint := case p_cause when 'down' then 60000000 when 'credential' then 900000000 else
     greatest(1000000, least(60000000, coalesce((
       select (select min(u.span) from unnest(d.span, d.kind) u (span, kind) where u.kind <> 'concurrency')
-      from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_bucket
+      from sluice.bucket b join sluice.limit_def d on d.name = b.name and d.key = b.def_key where b.id = p_bucket
       order by d.version desc limit 1), 10000000))) end;
 begin
   return least(v_most, v_unit * (1 << least(p_n - 1, 10)), greatest(3 * v_unit, p_age_us / 20));

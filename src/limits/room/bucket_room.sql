@@ -28,5 +28,6 @@ begin
     left join lateral (
       select o as newest from sluice.ledger o where o.bucket = b.id order by o.at desc, o.n desc limit 1) l on true
     left join lateral (
-      select d as def from sluice.limit_def d where d.name = b.name order by d.version desc limit 1) d on true));
+      select d as def from sluice.limit_def d where d.name = b.name and d.key = b.def_key
+      order by d.version desc limit 1) d on true));
 end $$;

@@ -49,9 +49,9 @@ begin
     if p_states is not null then
       v_in.newest := (select s.newest from unnest(p_states) s where s.bucket = v_in.id);
       v_def := (select s.def from unnest(p_states) s where s.bucket = v_in.id);
-    elsif v_in.name is distinct from v_def.name or v_old or v_in.parked or v_def.name is null then  -- mostly the same
-      select * into v_def
-      from sluice.limit_def d where d.name = v_in.name and v_in.parked is null order by d.version desc limit 1; end if;
+    elsif (v_in.name, v_in.def_key) is distinct from (v_def.name, v_def.key) or v_old or v_in.parked then  -- seldom
+      select * into v_def from sluice.limit_def d
+      where d.name = v_in.name and d.key = v_in.def_key and v_in.parked is null order by d.version desc limit 1; end if;
     if v_def.members is not null and v_in.id = sluice.hash64(v_def.name || '*') then
       v_rooms := v_rooms || engine.pool_room(
         v_def, v_in.ord, v_in.id, p_now, p_now - v_in.clock_lead_us, p_need[v_in.ord], p_states); continue; end if;

@@ -16,7 +16,7 @@ begin
                               when x.kind = 'concurrency' then x.capacity / 4
                               when x.kind in ('rate', 'quota') then
                                 least(x.drain::numeric * 100000 / x.weight, x.capacity) end)) into v_most
-  from (select d.* from sluice.bucket b join sluice.limit_def d on d.name = b.name
+  from (select d.* from sluice.bucket b join sluice.limit_def d on d.name = b.name and d.key = b.def_key
         where b.id = p_bucket order by d.version desc limit 1) d,
        unnest(d.kind, d.drain, d.weight, d.capacity, d.span) x (kind, drain, weight, capacity, span);
   for v_row in

@@ -24,7 +24,7 @@ begin
     v_room := p_rooms[i];
     continue when v_room.version is not null or v_room.avail <= 0;
     select l as def, array(select sluice.hash64(l.name || ':' || m) from unnest(l.members) m) as members into v_pool
-    from sluice.bucket b join sluice.limit_def l on l.name = b.name
+    from sluice.bucket b join sluice.limit_def l on l.name = b.name and l.key = b.def_key
     where b.id = v_room.bucket order by l.version desc limit 1;
     continue when not exists (
       select 1 from sluice.taker t where t.bucket = any (v_pool.members) and t.alive_until > p_now and t.reserves);
