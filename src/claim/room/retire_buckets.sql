@@ -48,9 +48,11 @@ begin
   exception when lock_not_available then return;
   end;
   perform engine.sum_buckets(v_ids, v_now);
-  -- An attempt that was given up may have put the bucket on hold meanwhile: then there is a newer row.
+  -- An attempt that was given up may have put the bucket on hold meanwhile: then there is a newer row. Or it has got
+  -- definitions of its own.
   with same as (
     select b.id from unnest(v_ids, v_ats, v_ns) b (id, at, n)
+    join sluice.bucket k on k.id = b.id and k.def_key = ''
     left join lateral (
       select o.at, o.n from sluice.ledger o where o.bucket = b.id order by o.at desc, o.n desc limit 1) l on true
     where (l.at, l.n) is not distinct from (b.at, b.n)

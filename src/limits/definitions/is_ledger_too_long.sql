@@ -16,5 +16,6 @@ begin
       order by l.at, l.n limit 1), false)
     and not ('concurrency' = any (p_def.kind) and exists (
       select 1 from sluice.limit_def d
-      where d.name = p_def.name and d.version >= p_row.version and 'concurrency' <> all (d.kind)));
+      where d.name = p_def.name and d.key in ('', p_def.key) and d.version >= p_row.version
+      and 'concurrency' <> all (d.kind)));
 end $$;

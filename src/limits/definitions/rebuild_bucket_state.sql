@@ -15,7 +15,8 @@ begin
   v_new.version := p_def.version; v_new.debt := null; v_new.parts := null; v_new.quota := null;
   if not exists (
     select 1 from sluice.limit_def d
-    where d.name = p_def.name and d.version >= p_row.version and 'concurrency' <> all (d.kind)) then
+    where d.name = p_def.name and d.key in ('', p_def.key) and d.version >= p_row.version
+      and 'concurrency' <> all (d.kind)) then
     select u.debt into v_running from sluice.limit_def d, unnest(p_row.debt, d.kind) u (debt, kind)
     where d.name = p_def.name and d.version = p_row.version and u.kind = 'concurrency';
   end if;
