@@ -116,11 +116,11 @@ export class Claims {
    */
   async claim(claimer: Claimer, want: number, mode: ClaimMode, signal: AbortSignal): Promise<Claimed> {
     const id = newId()
-    const firstMs = this.#store.clock.monotonicMs()
+    let firstMs: number | undefined
     this.#open.add(id)
     try {
       return await this.#repeatUntilAnswered(claimer, want, signal, id, async (sentMs) => {
-        const claimed = await this.#request(claimer, want, mode, id, sentMs, firstMs)
+        const claimed = await this.#request(claimer, want, mode, id, sentMs, (firstMs ??= sentMs))
         await reach('claim.received', claimed)
         return claimed
       })
@@ -191,6 +191,7 @@ export class Claims {
   ): Promise<T> {
     const begunMs = this.#store.clock.monotonicMs()
     for (let tries = 0; ; tries++) {
+      await this.#promotion
       const sentMs = this.#store.clock.monotonicMs()
       try {
         await reach('claim.sent', id)
@@ -216,7 +217,6 @@ export class Claims {
     sentMs: number,
     firstMs: number,
   ): Promise<Claimed> {
-    await this.#promotion
     const since = this.#readTrustedTime(claimer.tasks, sentMs)
     const [row] = await this.#store.call<Answer>('claim_jobs', [
       id,
@@ -246,9 +246,8 @@ export class Claims {
       void made.catch(() => undefined)
     }
     if (row.stale !== null) await this.#store.call('renew_buckets', [row.stale, this.#storeClock.cap(answeredMs)])
-    // The jobs begin meanwhile. If it fails, a round finds what is left within 2 s.
-    if (row.wake !== null) void this.#store.call('wake_workers', [row.wake, 1]).catch(() => undefined)
     const isDue = row.due === true && (await this.#promoteDue(row, since))
+    if (row.wake !== null) void this.#wake(row.wake)
     const again = row.again || isDue
     if (row.jobs === '') Object.assign(row, await this.#read(id))
     this.#looksFurther = again && row.jobs === null && row.stale === null
@@ -328,6 +327,13 @@ export class Claims {
     const jobs = decodeJobs(text, claim, grantedMs)
     await fetchInputs(this.#store, jobs, claim)
     return jobs
+  }
+
+  /** Wakes a worker for what a claim has left, which may be jobs that are due. The claim's own jobs begin meanwhile. */
+  async #wake(classes: readonly string[]): Promise<void> {
+    await this.#promotion
+    // If it fails, a round finds what is left within 2 s.
+    await this.#store.call('wake_workers', [classes, 1]).catch(() => undefined)
   }
 
   /**

@@ -9,7 +9,7 @@ import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { copies } from '../rows.ts'
 import { until } from '../until.ts'
-import { changeWorkers, claim, done, emptied, enter, mainEngines, quietTask, settle } from '../claim/engine.ts'
+import { changeWorkers, claim, count, done, emptied, enter, mainEngines, quietTask, settle } from '../claim/engine.ts'
 import { forgetIdle, idleWorkers } from './engine.ts'
 
 describe.each(mainEngines)('on $name', (engine) => {
@@ -176,6 +176,33 @@ describe.each(mainEngines)('on $name', (engine) => {
     await next()
     expect(caps).toHaveLength(2)
     expect((caps[1] ?? 0) - (caps[0] ?? 0)).toBeGreaterThan(5_000_000)
+  })
+
+  it('a claim that waits until jobs that are due have their lanes goes by the time when it is sent', async () => {
+    await known()
+    await at.sluice.send(mine, {})
+    await at.sluice.send(mine, {}, { delay: 1 })
+    await until(async () => (await count(at.db, 'sluice.job where due_at < sluice.now()')) === 1, 'it is due')
+    let promotedMs = 0
+    const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + promotedMs }
+    const store = storeOn(at.db, { clock })
+    const claims = new Claims(store)
+    const who = { worker: at.worker, queues: undefined, tasks: ['mine'] }
+    const next = () => claims.claim(who, 1, { idle: false, ahead: 0 }, AbortSignal.timeout(60_000))
+    const call = store.call.bind(store) as (...given: unknown[]) => Promise<never>
+    let capUs = 0
+    store.call = async (...given: unknown[]) => {
+      const params = (given[1] ?? []) as unknown[]
+      if (params.length === 9) capUs = Number(params[4])
+      const rows = await call(...given)
+      // Those that are due get their lanes.
+      if (params[1] === '-1') promotedMs = 5_000
+      return rows
+    }
+    const [{ us = '' } = {}] = await at.db.query<{ us: string }>('select sluice.now_us() as us')
+    expect(await next()).toMatchObject({ jobs: [{ task: 'mine' }], again: true })
+    await next()
+    expect(capUs - Number(us)).toBeGreaterThan(5_000_000)
   })
 
   it('a send in a transaction notifies all workers, because it cannot know which are idle at its commit', async () => {
