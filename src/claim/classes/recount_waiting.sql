@@ -1,7 +1,7 @@
 -- Corrects the recorded numbers of waiting jobs of classes. Claims count jobs when they arrive and when they are
 -- claimed, so those that were cancelled, replaced, moved, parked, or have expired, still count until nothing of the
 -- class waits. A claim could know better only by reading more than it needs. This function counts the jobs of up to 100
--- classes, mostly of those with high numbers, without locks, and subtracts what a number exceeds them by. It leaves out
+-- classes, selected at random, without locks, and subtracts what a number exceeds them by. It leaves out
 -- classes with more than 100,000 jobs or 20,000 lanes, and reads 100,000 jobs in all; the next call comes in a minute.
 create or replace function engine.recount_waiting() returns void
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -16,7 +16,7 @@ begin
   for v_class in
     select c.id from sluice.class c
     cross join lateral (select * from sluice.class_state where class = c.id order by n desc limit 1) s
-    where c.retired is null and s.waiting > 0 and s.target is null order by s.waiting * random() desc limit 100
+    where c.retired is null and s.waiting > 0 and s.target is null order by random() limit 100
   loop
     exit when v_left <= 0;
     -- One statement, so that all is of one moment. Jobs whose arrivals are unread are not counted yet.
