@@ -78,8 +78,7 @@ begin
     end loop;
     v_due := v_free + v_slack;
   end if;
-  -- A job that is due already is promoted after this claim. If that finds none, another worker is promoting it, or
-  -- another transaction has locked it.
+  -- A job that is due already: the caller promotes it, unless another worker does, or a transaction has locked it.
   v_due := least(v_due, case when v_ready then v_soon end, case when p_job <= p_now then p_now + 250000 else p_job end);
   if p_idle and not exists (
     select 1 from sluice.idle i where i.worker = p_worker and (i.tasks, i.bucket, i.wake_at, i.barred)

@@ -1,6 +1,6 @@
 -- Returns how many units the newest code of a limit allows at once. The definition in force may allow fewer, while
--- older code still runs. Null: the limit does not count units. For a label it is the most that any of its values allows,
--- because other workers may have that one.
+-- older code still runs. Null: the limit does not count units. For a label it is the most that any of its values
+-- allows, because other workers may have that one.
 -- p_bucket: the name of one of its buckets.
 create or replace function engine.newest_capacity(p_bucket text) returns bigint language plpgsql stable as $$
 begin

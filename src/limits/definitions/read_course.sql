@@ -11,7 +11,8 @@ with newest as (
   select d.*, greatest(0, extract(epoch from sluice.now() - (
       select min(o.created_at) from sluice.limit_def o where o.name = d.name and o.key = '' and o.version > coalesce((
         select max(p.version) from sluice.limit_def p
-        where p.name = d.name and p.key = '' and p.spec -> 'numbers' <> d.spec -> 'numbers'), 0))) * 1000000)::bigint as age
+        where p.name = d.name and p.key = '' and p.spec -> 'numbers' <> d.spec -> 'numbers'
+      ), 0))) * 1000000)::bigint as age
   from sluice.limit_def d where d.name = $1 and d.key = '' order by d.version desc limit 1
 ), act as materialized (
   -- A refusal only holds: it is a row without units that lengthens the hold of a bucket on trial.
