@@ -8,7 +8,7 @@
 create or replace function engine.read_arrivals(p_class bigint) returns engine.news language plpgsql as $$
 declare
   v_most constant integer := 2000;
-  v_most_lanes constant integer := 1000;
+  v_most_lanes constant integer := case when p_class = 0 then v_most else 1000 end;  -- of class 0 none is made
   v_own constant xid8 := pg_current_xact_id_if_assigned();
   v_state sluice.class_state;
   v_rest boolean;

@@ -10,11 +10,8 @@ create or replace function engine.read_arrivals_portion(
 language plpgsql as $$
 declare
   v_news engine.news;
-  v_count integer;
-  v_found integer;  -- how many rows were found
-  v_target pg_snapshot;
   v_state sluice.class_state := p_was;
-  v_xids xid8[]; v_lanes bigint[]; v_pos bigint[];  -- of the rows that are read, in order
+  v_read record;  -- the lanes of the portion, and the last of its rows
   -- After the last row that was read; otherwise after all that the last reader's snapshot showed.
   v_first constant xid8 := greatest(pg_snapshot_xmax(p_was.snap), p_was.at_xid, '0'::xid8);
   v_is_same constant boolean := v_first is not distinct from p_was.at_xid;
@@ -49,23 +46,23 @@ begin
             from found a) f) c
     where c.lanes <= p_lanes
   )
-  select engine.snapshot_without_own(p_own), array_agg(g.lane), array_agg(g.pos), array_agg(g.n), sum(g.rows)::integer,
-         (select array_agg(u.xid order by u.xid, u.lane, u.pos) from unread u),
-         (select array_agg(u.lane order by u.xid, u.lane, u.pos) from unread u),
-         (select array_agg(u.pos order by u.xid, u.lane, u.pos) from unread u),
-         (select min(u.found) from unread u)
-  into v_target, v_news.lanes, v_news.bounds, v_news.counts, v_count, v_xids, v_lanes, v_pos, v_found
-  from (select lane, min(pos) as pos, sum(n)::bigint as n, count(*) as rows from unread group by lane) g;
-  v_news.rest := coalesce(v_found >= p_most or v_found > v_count, false);
+  select g.*, u.xid, u.lane, u.pos, u.found into v_read
+  from (
+    select engine.snapshot_without_own(p_own) as target, array_agg(l.lane) as lanes, array_agg(l.first) as bounds,
+           array_agg(l.jobs) as counts, sum(l.rows)::integer as rows
+    from (select lane, min(pos) as first, sum(n)::bigint as jobs, count(*) as rows from unread group by lane) l) g
+  left join (select * from unread order by xid desc, lane desc, pos desc limit 1) u on true;
+  v_news.lanes := v_read.lanes; v_news.bounds := v_read.bounds; v_news.counts := v_read.counts;
+  v_news.rest := coalesce(v_read.found >= p_most or v_read.found > v_read.rows, false);
   v_state.class := p_class;
   if v_news.rest then
-    v_state.target := coalesce(p_was.target, v_target);
-    v_state.at_xid := v_xids[v_count];
-    v_state.at_lane := v_lanes[v_count];
-    v_state.at_pos := v_pos[v_count];
+    v_state.target := coalesce(p_was.target, v_read.target);
+    v_state.at_xid := v_read.xid;
+    v_state.at_lane := v_read.lane;
+    v_state.at_pos := v_read.pos;
     if p_was.snap is null then v_state.snap := '1:1:'; end if;
   else
-    v_state.snap := coalesce(p_was.target, v_target);
+    v_state.snap := coalesce(p_was.target, v_read.target);
     v_state.target := null; v_state.at_xid := null; v_state.at_lane := null; v_state.at_pos := null;
   end if;
   v_news.state := v_state;
