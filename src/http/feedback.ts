@@ -219,14 +219,17 @@ export function readerFor(limits: readonly Answered[]): Reader {
   return readerOf(limits.map(({ answers }) => answers))
 }
 
+const dayMs = 86_400_000
+
 /**
  * Returns the longest pause that a vendor may demand of requests under these limits, in ms: an hour, or their longest window
- * or period, after which the vendor counts anew. A budget in money is ours.
+ * or period, after which the vendor counts anew. At most a day, because the answer may be wrong: one request a day asks
+ * again. A budget in money is ours.
  */
 export function pauseMaxMs(limits: readonly Answered[]): number {
   const theirs = limits.filter(({ currency }) => currency === undefined)
   const windowsMs = theirs.flatMap(({ rules = [] }) => rules.map(({ windowUs }) => Math.ceil(windowUs / 1_000)))
-  return Math.max(defaultCapMs, ...windowsMs)
+  return Math.min(dayMs, Math.max(defaultCapMs, ...windowsMs))
 }
 
 function refusalFrom({ retryAfterMs, reason, policy }: Limited): Refusal {

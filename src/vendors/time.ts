@@ -77,14 +77,12 @@ function msUntil(instantMs: number | undefined, at: Moment): number | undefined 
 }
 
 /**
- * Reads a `Retry-After` value: seconds (a fraction is tolerated) or an HTTP date, which counts from the answer's own
- * `Date`, so that neither side's clock matters. If a value stands there several times, the latest counts. Undefined when
- * malformed.
+ * Reads a `Retry-After` value: seconds (a fraction and an instant as a number are tolerated) or an HTTP date, which
+ * counts from the answer's own `Date`, so that neither side's clock matters. If a value stands there several times, the
+ * latest counts. Undefined when malformed.
  */
 export function readRetryAfter(value: string, at: Moment): number | undefined {
-  return latest(value, (text) =>
-    numberForm.test(text) ? wholeMs(Number(text) * 1_000, at) : msUntil(parseDate(text), at),
-  )
+  return latest(value, (text) => (numberForm.test(text) ? readNumber(text, at) : msUntil(parseDate(text), at)))
 }
 
 /** Reads a header that may have been sent several times: then its values stand there with commas between them, as in dates. */
@@ -110,14 +108,17 @@ export function readReset(value: string, at: Moment): number | undefined {
 }
 
 function readOneReset(text: string, at: Moment): number | undefined {
-  if (numberForm.test(text)) {
-    const number = Number(text)
-    if (number < firstEpochSeconds) return wholeMs(number * 1_000, at)
-    if (number < firstEpochMs) return msUntil(number * 1_000, at)
-    return number < firstUnknown ? msUntil(number, at) : undefined
-  }
+  if (numberForm.test(text)) return readNumber(text, at)
   if (durationForm.test(text)) return wholeMs(durationOf(text), at)
   return msUntil(instantForm.test(text) ? instantOf(text) : parseDate(text), at)
+}
+
+/** Reads a number of seconds, or an instant in seconds or ms since 1970. */
+function readNumber(text: string, at: Moment): number | undefined {
+  const number = Number(text)
+  if (number < firstEpochSeconds) return wholeMs(number * 1_000, at)
+  if (number < firstEpochMs) return msUntil(number * 1_000, at)
+  return number < firstUnknown ? msUntil(number, at) : undefined
 }
 
 function durationOf(text: string): number {

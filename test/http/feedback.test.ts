@@ -53,7 +53,7 @@ test('a header that a client gives as a list of values counts by the latest', ()
   expect(rateLimited({ status: 429, headers: { 'Retry-After': ['7', '9'] } })).toMatchObject({ retryAfterMs: 9_000 })
 })
 
-test('a vendor may demand a pause as long as the longest window or period of the limits, and an hour in any case', () => {
+test('a vendor may demand a pause as long as the longest window of the limits: an hour at least, at most a day', () => {
   const hour = 3_600_000
   const rate = limit('a', { rate: '100/min' })
   // The least that a calendar's day may have, in any zone.
@@ -61,6 +61,7 @@ test('a vendor may demand a pause as long as the longest window or period of the
   expect(pauseMaxMs([rate])).toBe(hour)
   expect(pauseMaxMs(daily)).toBe(22 * hour)
   expect(pauseMaxMs([limit('a', { window: '1000/6h' })])).toBe(6 * hour)
+  expect(pauseMaxMs([limit('a', { quota: '1000/month' })])).toBe(24 * hour)
   expect(pauseMaxMs([rate, limit('budget', { quota: '5 USD/day', cost: money(0.01) })])).toBe(hour)
   for (const refused of [response(429, { 'retry-after': '9999999' }), rateLimited(9_999_999_000)])
     expect(refusalIn(refused, daily)).toMatchObject({ retryAfterMs: 22 * hour })
