@@ -55,7 +55,9 @@ export function limitsCommand(): Command {
     )
     .addCommand(
       keyed(
-        new Command('reset').description('start jobs again that wait because the vendor refused, or failed'),
+        new Command('reset').description(
+          'start jobs now that wait because the vendor refused, or failed; a hold in Redis goes on until its end',
+        ),
       ).action(reset),
     )
     .addCommand(rekeyCommand())

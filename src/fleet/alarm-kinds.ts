@@ -119,7 +119,7 @@ export const kinds = {
       value === 0
         ? `the vendor of limit ${subject} refuses no requests any more`
         : `the vendor of limit ${subject} has refused requests for ${span(value)} (${detail})`,
-    todo: 'look whether somebody else uses the account, and whether the limit is higher than what the vendor allows (`sluice limits show <limit>`)',
+    todo: 'look whether somebody else uses the account, and whether the limit is higher than what the vendor allows (`sluice limits show <limit>`); if the vendor accepts requests again, start its jobs by `sluice limits reset <limit>`',
   },
   retries: {
     option: 'retries',
@@ -160,7 +160,9 @@ const names: Record<string, string> = { store: 'the database', redis: 'Redis' }
 export function remedyOf(kind: keyof typeof kinds, subject: string): string {
   const [limit = '', ...key] = subject.split(' for ')
   const what = key.length === 0 ? limit : `${limit} --key ${quoted(key.join(' for '))}`
-  return kinds[kind].todo.replace(/<limit>( --key <key>)?/, (_, keyed?: string) => (keyed === undefined ? limit : what))
+  return kinds[kind].todo.replaceAll(/<limit>( --key <key>)?/g, (_, keyed?: string) =>
+    keyed === undefined ? limit : what,
+  )
 }
 
 /** Returns the bound of each alarm. @throws UsageError SLUICE_BAD_OPTION */

@@ -133,8 +133,9 @@ export class Limits {
   }
 
   /**
-   * Ends what a vendor's bad answers hold of a limit, or of one key of it: its jobs start again at once. Resolves to the
-   * number of keys. A credential that is rejected still is held again at the next rejection.
+   * Ends what a vendor's bad answers hold of a limit, or of one key of it, and lets the jobs that it refused begin now.
+   * Resolves to the number of keys. A credential that is rejected still is held again at the next rejection. A hold in
+   * Redis goes on until its end.
    * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_KEY
    */
   async reset(name: string, options: { key?: string } = {}): Promise<number> {
@@ -143,6 +144,9 @@ export class Limits {
     await this.show(name)
     const params = [name, key === undefined ? '' : checkKey(name, key)]
     const [row] = await this.#sql.call<{ reset_limit: string }>('reset_limit', params)
+    // Each of them is due at the time that the vendor stated, whether its limits have room or not.
+    const ofKey = key === undefined ? {} : { key }
+    await this.#bulk.retry({ state: 'scheduled', reason: 'throttled', limit: name, ...ofKey }, {})
     return Number(row?.reset_limit ?? 0)
   }
 

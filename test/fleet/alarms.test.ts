@@ -326,7 +326,7 @@ it('a vendor that refuses for long raises an alarm, with what it answers and unt
   expect(await one.at(14 * minute)).toEqual([])
   expect(await one.at(16 * minute)).toEqual(['refused refusing true'])
   expect(one.lines.at(-1)?.message).toMatch(
-    /the vendor of limit refusing has refused requests for 16 min \(429 from crm, 2 keys, held until 2023-11-14T23:13:20Z\).*limits show refusing/,
+    /the vendor of limit refusing has refused requests for 16 min \(429 from crm, 2 keys, held until 2023-11-14T23:13:20Z\).*limits show refusing.*limits reset refusing/,
   )
   expect(await one.at(64 * minute)).toEqual([])
   expect(await one.at(66 * minute)).toEqual(['refused refusing false'])

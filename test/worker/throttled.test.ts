@@ -198,6 +198,18 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
     )
   })
 
+  it('starts the job that it refused for an hour when an operator resets the limit', async () => {
+    vendor.retryAfter = '3600'
+    vendor.refuses = (account) => account === 'r'
+    const [job] = await work('throttled.reset', byFetch, ['r'], async ([id = '']) => {
+      await until(async () => (await at.sluice.jobs.get(id))?.state === 'scheduled', 'it is refused')
+      vendor.refuses = () => false
+      expect(await at.sluice.limits.reset(crm.name, { key: 'r' })).toBe(1)
+      await until(async () => (await at.sluice.jobs.get(id))?.state === 'done', 'it is done')
+    })
+    expect(job).toMatchObject({ attempt: 2, throttled: 1 })
+  })
+
   it.each<[string, (origin: string, context: Context, account: string) => Promise<unknown>]>([
     [
       'an SDK with status and headers',
