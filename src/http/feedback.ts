@@ -223,8 +223,8 @@ const dayMs = 86_400_000
 
 /**
  * Returns the longest pause that a vendor may demand of requests under these limits, in ms: an hour, or their longest window
- * or period, after which the vendor counts anew. At most a day, because the answer may be wrong: one request a day asks
- * again. A budget in money is ours.
+ * or period, after which the vendor counts anew. At most a day, because the answer may be wrong: one request a day then
+ * tries again. A budget in money is ours.
  */
 export function pauseMaxMs(limits: readonly Answered[]): number {
   const theirs = limits.filter(({ currency }) => currency === undefined)
