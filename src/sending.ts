@@ -40,10 +40,10 @@ export class Sending {
   }
 
   /** Sends a job for each row of a stream. */
-  async sendRows<Input, Row>(
-    task: Task<Input>,
+  async sendRows<Input, Row, Result>(
+    task: Task<Input, Result>,
     rows: Sendable<Row>,
-    options: SendRowsOptions<Row, Given<Input>>,
+    options: SendRowsOptions<Row, Given<Input>, Result>,
   ): Promise<Sent> {
     const { store, rulebook } = this.#options
     const tx = this.within(options)

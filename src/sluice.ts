@@ -213,7 +213,7 @@ export class Sluice implements Sender {
     inputs: Sendable<Given<Input>>,
     options: SendManyOptions<NoInfer<Input>> = {},
   ): Promise<JobId<Result>[]> {
-    const all: string[] = []
+    const all: JobId<Result>[] = []
     await this.sendRows(task, inputs, { ...alike(options), onProgress: (_, ids) => void all.push(...ids) })
     return all
   }
@@ -224,10 +224,10 @@ export class Sluice implements Sender {
    * those of a million jobs take some 60 MB.
    * @throws UsageError for the first bad row, with its index, unless `onBad` is given; the rows before it are sent
    */
-  async sendRows<Input, Row>(
-    task: Task<Input>,
+  async sendRows<Input, Row, Result = unknown>(
+    task: Task<Input, Result>,
     rows: Sendable<Row>,
-    options: SendRowsOptions<Row, Given<Input>>,
+    options: SendRowsOptions<Row, Given<Input>, Result>,
   ): Promise<Sent> {
     this.#checkOpen(this.#isShut)
     return this.#sending.sendRows(task, rows, options)

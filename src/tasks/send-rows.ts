@@ -3,6 +3,7 @@ import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError, textOfError } from '../core/errors.ts'
 import { many } from '../core/figures.ts'
 import { statementCharsMax } from '../core/payload.ts'
+import type { JobId } from '../core/result.ts'
 import type { NewJob } from '../store/send.ts'
 import { admit } from './admit.ts'
 import type { Rulebook } from './rule.ts'
@@ -26,7 +27,7 @@ export interface Sent {
 }
 
 /** Options for sending rows; see the fields. */
-export interface SendRowsOptions<Row, Input> {
+export interface SendRowsOptions<Row, Input, Result = unknown> {
   /** Makes an input from a row. If it throws, the row is bad. */
   read: (row: Row) => SendRow<Input> | Promise<SendRow<Input>>
   /**
@@ -38,7 +39,7 @@ export interface SendRowsOptions<Row, Input> {
    * Called when a batch is durable (with `tx`: written), with the ids of its jobs, in the order of the rows; for a known
    * idempotency key that is the earlier job's id.
    */
-  onProgress?: ((sent: Sent, ids: readonly string[]) => void) | undefined
+  onProgress?: ((sent: Sent, ids: readonly JobId<Result>[]) => void) | undefined
   /** Stops after the current batch; the call resolves. */
   signal?: AbortSignal | undefined
   /** As in `SendOptions`: all batches in the caller's own transaction. */
@@ -73,10 +74,10 @@ export function alike<Input>(options: SendManyOptions<never>): SendRowsOptions<I
 /**
  * Reads, admits and writes rows. If the call fails, rows written before remain; with idempotency keys it can be repeated.
  */
-export async function sendRows<Row, Input>(
+export async function sendRows<Row, Input, Result = unknown>(
   task: AnyTask,
   rows: AsyncIterable<Row> | Iterable<Row>,
-  { read, onBad, onProgress, signal, tx }: SendRowsOptions<Row, Input>,
+  { read, onBad, onProgress, signal, tx }: SendRowsOptions<Row, Input, Result>,
   door: Door,
 ): Promise<Sent> {
   if (!isSendable(rows)) throw new UsageError('SLUICE_BAD_OPTION', 'what is sent is no list or stream')

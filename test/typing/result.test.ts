@@ -27,6 +27,10 @@ it('an id has the type of the result with it, as JSON keeps that', () => {
     else expectTypeOf(job.result).toEqualTypeOf<null>()
     for (const each of ids) expectTypeOf((await sluice.jobs.get(each))?.result).toEqualTypeOf<Kept | null | undefined>()
     expectTypeOf((await t.waitFor(id)).result).toEqualTypeOf<Kept | null>()
+    await sluice.sendRows(read, ['a'], {
+      read: (id) => ({ input: { id } }),
+      onProgress: (_, each) => expectTypeOf([...each]).toEqualTypeOf(ids),
+    })
     // It is a text, and a text will do.
     const text: string = id
     expectTypeOf((await sluice.waitFor(text)).result).toEqualTypeOf<unknown>()
