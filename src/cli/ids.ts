@@ -15,6 +15,8 @@ type Find = (digits: string, most: number) => Promise<Found[]>
 
 /** The fewest digits of a part of an id. The first eight are the minute in which the job was sent. */
 const digitsMin = 6
+/** The fewest digits of an end without a leading `…`: a mistyped beginning must not find a strange job by its end. */
+const endDigitsMin = 8
 /** How many matches the error for an ambiguous part lists. */
 const listedMax = 10
 
@@ -23,7 +25,7 @@ export function checkIdPart(text: string): void {
   if (!isIdPart(text))
     throw new UsageError(
       'SLUICE_BAD_ID',
-      `"${text}" is not a job id (a UUIDv7), nor the beginning or the end of one (at least ${digitsMin} digits)`,
+      `"${text}" is not a job id (a UUIDv7), nor the beginning or the end of one (at least ${digitsMin} digits, and an end with a leading …)`,
     )
 }
 
@@ -67,8 +69,8 @@ export async function idAmong(text: string, read: () => Promise<{ id: string; ty
 /** Returns the only id that begins with a text, else the only one that ends with it; undefined: there is none. */
 async function only(what: 'job' | 'event', text: string, byStart: Find, byEnd: Find = async () => []) {
   const digits = bare(text)
-  const begun = text.startsWith('…') ? [] : await byStart(digits, listedMax + 1)
-  const found = begun.length > 0 || text.endsWith('…') ? begun : await byEnd(digits, listedMax + 1)
+  const begun = isCut(text) ? [] : await byStart(digits, listedMax + 1)
+  const found = begun.length > 0 || !mayBeEnd(text) ? begun : await byEnd(digits, listedMax + 1)
   if (found.length < 2) return found[0]?.id
   const lines = found.slice(0, listedMax).map(({ id, task, state, type }) => `${id} (${type ?? `${task}, ${state}`})`)
   const more = found.length > listedMax ? ', and others' : ''
@@ -77,7 +79,10 @@ async function only(what: 'job' | 'event', text: string, byStart: Find, byEnd: F
 }
 
 /** Without hyphens, and without the mark of a cut. */
-const bare = (text: string) => text.toLowerCase().replaceAll(/[-…]/g, '')
+const bare = (text: string) => text.toLowerCase().replaceAll(/-|…|\.\.\./g, '')
+/** True if the beginning is cut, as in tables: the text is an end. */
+const isCut = (text: string) => /^(…|\.\.\.)/.test(text)
+const mayBeEnd = (text: string) => isCut(text) || (bare(text).length >= endDigitsMin && !/(…|\.\.\.)$/.test(text))
 
 /** True for an id, its beginning, or its end. */
 export function isIdPart(text: string): boolean {
@@ -96,6 +101,10 @@ function uuidOf(digits: string): string {
 
 /** Makes the error for a missing job: not a UsageError, so the exit code is 1. */
 export function noSuchJob(id: string): SluiceError {
-  const text = `there is no job ${id}, or its record is past its retention; \`sluice events show ${id}\` if it is an event`
+  const why = `there is no job ${id}, or its record is past its retention`
+  // As in operations/find_ids_by_end.sql.
+  const bound = 'an end finds only unfinished jobs, the last 100,000 done ones and the last 100,000 failed ones'
+  const end = mayBeEnd(id) ? bound : `the end of an id is written …${bare(id)}`
+  const text = `${why}; ${isId(id) ? '' : `${end}; `}\`sluice events show ${id}\` if it is an event`
   return new SluiceError('SLUICE_NO_SUCH_JOB', text)
 }

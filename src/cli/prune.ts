@@ -65,19 +65,24 @@ function lines({ partitions, late, keys, ledger, buckets = 0 }: Pruned, dryRun: 
   ]
 }
 
+/** A Celery producer still waits for the result of the job t. */
+const isUnsent = 'exists (select 1 from sluice.celery_call c where c.job = t.id and c.replied_at is null)'
+
 /** The rows that can have a value: their name in JSON and in words, and where it is. */
-const valued = [
-  { name: 'done', what: 'done or cancelled job', table: 'sluice.done', column: 'input' },
-  { name: 'failed', what: 'failed job', table: 'sluice.failed', column: 'input' },
+const valued: readonly Valued[] = [
+  { name: 'done', what: 'done or cancelled job', table: 'sluice.done', column: 'input', and: `not ${isUnsent}` },
+  { name: 'failed', what: 'failed job', table: 'sluice.failed', column: 'input', and: `not ${isUnsent}` },
   { name: 'events', what: 'event', table: 'sluice.emitted', column: 'event' },
-  {
-    name: 'calls',
-    what: 'Celery call',
-    table: 'sluice.celery_call',
-    column: 'call',
-    and: ' and replied_at is not null',
-  },
+  { name: 'calls', what: 'Celery call', table: 'sluice.celery_call', column: 'call', and: 'replied_at is not null' },
 ]
+/** The jobs that are left out. */
+const unsent = {
+  name: 'unsent',
+  what: 'job',
+  table: '(select id, input from sluice.done union all select id, input from sluice.failed)',
+  column: 'input',
+  and: isUnsent,
+}
 
 /** Deletes what has a value, such as the id of a customer. Unfinished jobs are left; `sluice cancel` ends them. */
 async function pruneValue(value: string, { dryRun, yes, ...keep }: Flags, command: Command): Promise<void> {
@@ -87,17 +92,21 @@ async function pruneValue(value: string, { dryRun, yes, ...keep }: Flags, comman
       '--value deletes whatever its age: leave out --keep-done and --keep-failed',
     )
   const [out, found] = await inStore(command, async (_, sql, settings) => {
-    const there = await countRows(sql, value, (rows) => rows)
+    const there = await countRows(sql, value, valued)
+    const left = await countRows(sql, value, [unsent])
     const isMeant = dryRun || yes || there.every(({ n }) => n === 0)
     const act = { verb: 'delete', done: 'deleted' }
     if (!isMeant && !(await isWanted(settings.out, act, inWords(there), ', or check with --dry-run'))) return undefined
-    if (dryRun) return there
-    return countRows(sql, value, (rows) => `${rows.replace('select 1', 'delete')} returning 1`)
+    if (dryRun) return { rows: there, left }
+    const rows = await countRows(sql, value, valued, (each) => `${each.replace('select 1', 'delete')} returning 1`)
+    return { rows, left }
   })
   if (found === undefined) return
-  const counts = Object.fromEntries(found.map(({ name, n }) => [name, n]))
+  const counts = Object.fromEntries([...found.rows, ...found.left].map(({ name, n }) => [name, n]))
   if (out.json) return out.object({ dryRun: dryRun === true, ...counts })
-  out.line(`${dryRun ? 'would delete' : 'deleted'}: ${inWords(found)}`)
+  out.line(`${dryRun ? 'would delete' : 'deleted'}: ${inWords(found.rows)}`)
+  if (found.left.some(({ n }) => n > 0))
+    out.line(`left out: ${inWords(found.left)} whose result has not been sent to its Celery producer`)
   out.hint(
     dryRun
       ? 'the same command without --dry-run'
@@ -105,17 +114,30 @@ async function pruneValue(value: string, { dryRun, yes, ...keep }: Flags, comman
   )
 }
 
-type Count = Pick<(typeof valued)[number], 'name' | 'what'> & { n: number }
+interface Valued {
+  name: string
+  what: string
+  table: string
+  column: string
+  and?: string
+}
+type Count = Pick<Valued, 'name' | 'what'> & { n: number }
 
 /** Counts the rows that have a value. @param change changes the statement that selects them */
-async function countRows(sql: Sql, value: string, change: (rows: string) => string): Promise<Count[]> {
-  // A number may be written as one, or as a text.
-  const number = /^-?\d+(\.\d+)?$/.test(value) ? Number(value) : value
+async function countRows(
+  sql: Sql,
+  value: string,
+  kinds: readonly Valued[],
+  change = (rows: string) => rows,
+): Promise<Count[]> {
+  const text = JSON.stringify(value)
+  // A number may be stored as one, or as a text. Its digits stay as given: a Number would round a long one.
+  const number = /^-?(0|[1-9]\d*)(\.\d+)?$/.test(value) ? value : text
   const counts: Count[] = []
-  for (const { name, what, table, column, and = '' } of valued) {
+  for (const { name, what, table, column, and = 'true' } of kinds) {
     const has = `jsonb_path_exists(${column}, '$.** ? (@ == $text || @ == $number)', $1)`
-    const rows = change(`select 1 from ${table} where ${has}${and}`)
-    const args = [JSON.stringify({ text: value, number })]
+    const rows = change(`select 1 from ${table} t where ${has} and ${and}`)
+    const args = [`{"text":${text},"number":${number}}`]
     const [found] = await sql.query<{ n: string }>(`with found as (${rows}) select count(*) as n from found`, args)
     counts.push({ name, what, n: Number(found?.n ?? 0) })
   }

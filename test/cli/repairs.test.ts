@@ -145,4 +145,20 @@ it('prune deletes what has ended and has a value anywhere in its data', async ({
   ])
   expect((await sluice.jobs.get(others))?.state).toBe('done')
   expect((await sluice.jobs.get(later))?.state).toBe('scheduled')
+
+  const of = async (value: string) =>
+    objects((await project.runWarm(['prune', '--value', value, '--dry-run', '--json'])).out)[0]
+  expect(await of('711')).toMatchObject({ done: 1, unsent: 0 })
+  // A number is one only as JSON writes it, with all of its digits.
+  await sluice.db.query(`update sluice.done set input = '{"of": [9007199254740993, 123]}'`)
+  expect(await of('9007199254740993')).toMatchObject({ done: 1 })
+  expect(await of('9007199254740992')).toMatchObject({ done: 0 })
+  expect(await of('00123')).toMatchObject({ done: 0 })
+  // A Celery producer waits for the result of this job.
+  await sluice.db.query(
+    `insert into sluice.celery_call (id, job, call, created_at) select 'c', id, '{}', sluice.now() from sluice.done`,
+  )
+  const left = await project.runWarm(['prune', '--value', '9007199254740993', '--yes'])
+  expect(left.out).toMatch(/^deleted: nothing\nleft out: 1 job whose result /)
+  expect((await sluice.jobs.get(others))?.state).toBe('done')
 })

@@ -95,12 +95,19 @@ it('every command that takes the id of a job takes its end, as a narrow table sh
   )
   expect(before.map((job) => job['id'])).toContain(ids[1])
   expect(before.map((job) => job['id'])).not.toContain(ids[2])
-  const many = await project.runWarm(['cancel', 'bbbbbb'])
+  const many = await project.runWarm(['cancel', '...bbbbbb'])
   expect(many).toMatchObject({
     code: 2,
-    err: expect.stringMatching(/several job ids end with bbbbbb: .*\(other, waiting\)/),
+    err: expect.stringMatching(/several job ids end with \.\.\.bbbbbb: .*\(other, waiting\)/),
   })
   for (const one of ids.slice(1)) expect(many.err).toContain(one)
+  // A short mistyped beginning finds no strange job by its end.
+  const mistyped = await project.runWarm(['cancel', '1bbbbbb'])
+  expect(mistyped).toMatchObject({
+    code: 1,
+    err: expect.stringMatching(/no job 1bbbbbb.*the end of an id is written …1bb/),
+  })
+  expect((await project.runWarm(['why', '…abababab'])).err).toContain('the last 100,000 done ones')
   await project.runWarm(['cancel', '--task', 'other', '--yes'])
 })
 
