@@ -2,7 +2,7 @@
 import { systemClock } from '../core/clock.ts'
 import { lackInWords, pending } from '../db/migrate.ts'
 import type { Opened } from '../db/open.ts'
-import { sqlOn } from '../db/store.ts'
+import { type Sql, sqlOn } from '../db/store.ts'
 import { Limits } from '../operations/limits.ts'
 import type { PgliteDb } from '../db/pglite.ts'
 import { abandoned, unattended } from './backlog.ts'
@@ -204,22 +204,35 @@ async function limits({ sql }: At): Promise<Finding | undefined> {
   return ok(`no limit is looser than the \`vendor\` limit that it states${changed}`)
 }
 
-async function workers(at: At): Promise<Finding | undefined> {
-  const { sql } = at
-  if (!(await has(sql, 'worker'))) return undefined
+interface Worker {
+  id: string
+  beat: string
+  slots: number
+  who: string
+}
+
+/** Reads the workers that are registered, and which of them send no heartbeat for as long as that is awaited. */
+export async function lookAtWorkers(sql: Sql): Promise<{ all: Worker[]; silent: Worker[] }> {
   const look = () =>
-    sql.query<{ id: string; beat: string; slots: number; who: string }>(
+    sql.query<Worker & Record<string, unknown>>(
       `select id, beat, slots, host || ':' || pid as who from sluice.worker order by id`,
     )
-  const first = await look()
-  if (first.length === 0) return unattended(at)
-  let silent = first
+  const all: Worker[] = await look()
+  let silent = all
   await waitUntil(async () => {
     const now = new Map((await look()).map((row) => [row.id, row.beat]))
     // A worker that ended meanwhile is not silent.
     silent = silent.filter((row) => now.get(row.id) === row.beat)
     return silent.length === 0
   }, beatWaitMs)
+  return { all, silent }
+}
+
+async function workers(at: At): Promise<Finding | undefined> {
+  const { sql } = at
+  if (!(await has(sql, 'worker'))) return undefined
+  const { all: first, silent } = await lookAtWorkers(sql)
+  if (first.length === 0) return unattended(at)
   const all = `${many(first.length, 'worker')} with ${many(
     first.reduce((sum, row) => sum + row.slots, 0),
     'slot',

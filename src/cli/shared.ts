@@ -17,6 +17,9 @@ export async function shared({ sql }: StorageAt): Promise<Finding | undefined> {
     'select extract(epoch from at)::float8 * 1000 as at_ms, extract(epoch from away_at)::float8 * 1000 as away_ms, away from sluice.shared',
   )
   if (row === undefined) return undefined
+  // `sluice limits redis` has set the number, and no worker has begun an epoch yet.
+  if (row.away_ms === null && !Number.isFinite(row.at_ms))
+    return ok('limits are shared in Redis; the next worker that has Redis begins their state')
   if (row.away_ms === null)
     return ok(`limits are shared in Redis; its state is complete since ${new Date(row.at_ms).toISOString()}`)
   const text = `Redis, where limits are shared, has not answered a worker or a taker since ${new Date(row.away_ms).toISOString()} (${row.away}): jobs and takes of processes that have Redis wait, except for limits with onStoreError 'open'. If no process uses Redis any more, run \`sluice limits redis --stores 0\``

@@ -205,12 +205,14 @@ export class RedisLimiter {
   }
 
   /**
-   * Deletes the epoch that stands: nothing is granted until a process has begun another.
+   * Deletes the epoch that stands: nothing is granted until a process has begun another. Resolves to
+   * whether one stood.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
    */
-  async endEpoch(): Promise<void> {
+  async endEpoch(): Promise<boolean> {
     // Not every user of the scripts may send DEL.
-    await sendCommand(this.#client, 'PEXPIRE', [`${this.#keys}epoch`, '0'], this.#timeoutMs, this.#clock)
+    const reply = await sendCommand(this.#client, 'PEXPIRE', [`${this.#keys}epoch`, '0'], this.#timeoutMs, this.#clock)
+    return Number(reply) === 1
   }
 
   /**

@@ -3,6 +3,8 @@ import { randomUUID } from 'node:crypto'
 import { Client } from 'pg'
 import { expect, it } from 'vitest'
 import { limit, Sluice, task } from '../../src/index.ts'
+import { shared as checkShared } from '../../src/cli/shared.ts'
+import { sqlOn } from '../../src/db/store.ts'
 import { slow } from '../redis/peer-stage.ts'
 import { count } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -58,6 +60,8 @@ it('limits redis ends the use of Redis, and has another database begin its state
   await one.sluice.close()
 
   expect(await project.runWarm(['limits', 'redis', '--stores', '0'])).toMatchObject(notConfirmed)
+  const asked = await project.runWarm(['limits', 'redis', '--stores', '1'])
+  expect(asked).toMatchObject({ ...notConfirmed, err: expect.stringMatching(/`published` close .*stop the workers/) })
   expect(await project.runWarm(['limits', 'redis', '--stores', '1', '--yes'])).toMatchObject({
     code: 2,
     err: expect.stringContaining('REDIS_URL'),
@@ -88,8 +92,43 @@ it('limits redis lowers the number of databases that share limits', async ({ onT
   const project = createProject({ DATABASE_URL: url, REDIS_URL: redis.url })
   onTestFinished(() => project.close())
   const set = await project.runWarm(['limits', 'redis', '--stores', '2', '--yes', '--json'])
-  expect(objects(set.out)).toEqual([{ stores: 2 }])
+  expect(objects(set.out)).toEqual([{ stores: 2, prefix: 'sluice:', stood: false }])
+  expect(await count(sluice.db, `sluice.shared where stores = 2 and epoch = 'b'`)).toBe(1)
+
+  const worker = await sluice.work([task('any', { run: () => undefined })])
+  expect(await project.runWarm(['limits', 'redis', '--stores', '1', '--yes'])).toMatchObject({
+    code: 2,
+    err: expect.stringContaining('2 databases share the limits: before --stores 1, stop the workers'),
+  })
   expect(await count(sluice.db, 'sluice.shared where stores = 2')).toBe(1)
+  await worker.stop()
+  expect(await project.runWarm(['limits', 'redis', '--stores', '1', '--yes'])).toMatchObject({ code: 0 })
+})
+
+it('limits redis on a database that had no epoch: a published limit closes there', async ({ onTestFinished }) => {
+  const redis = await startRedis()
+  onTestFinished(() => redis.close())
+  const { url } = await freshDatabase()
+  const shared = limit('shared', { window: '10/h', published: true })
+  const call = task('call', { limits: [shared], run: () => undefined })
+  const sluice = await Sluice.open({ store: url, redis: redis.url, logLevel: 'silent' })
+  onTestFinished(() => sluice.close())
+  const project = createProject({ DATABASE_URL: url, REDIS_URL: redis.url })
+  onTestFinished(() => project.close())
+  const set = await project.runWarm(['limits', 'redis', '--stores', '2', '--yes'])
+  expect(set).toMatchObject({
+    code: 0,
+    out: expect.stringContaining('2 databases share the limits under "sluice:" in this Redis; no epoch stood there;'),
+  })
+  expect(await count(sluice.db, `sluice.shared where stores = 2 and epoch <> ''`)).toBe(1)
+  const storage = { sql: sqlOn(sluice.db), schema: 'sluice', isEmbedded: false }
+  expect(await checkShared(storage)).toMatchObject({ status: 'ok', text: expect.stringContaining('the next worker') })
+
+  expect(await project.runWarm(['limits', 'redis', '--stores', '1', '--yes'])).toMatchObject({ code: 0 })
+  await sluice.work([call])
+  const id = await sluice.send(call, {})
+  const isClosed = async () => (await sluice.why(id))?.reasons.some(({ kind }) => kind === 'redis-begun')
+  await until(async () => (await isClosed()) === true, 'the limit is closed')
 })
 
 it('migrate grants a role what it needs, and prints that first', async ({ onTestFinished }) => {
