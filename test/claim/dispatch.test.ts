@@ -282,7 +282,7 @@ test.each([
   { what: 'waited too long for what it took', waited: 16_000, took: 5_000, expected: [1_000, 1_020] },
   { what: 'ended before it decided, by a clock that stepped', waited: 0, took: -1, expected: [1_000, 1_020] },
 ])('jobs granted ahead begin when their instants have come for certain, in a claim that $what', async (one) => {
-  const times = [1_000, 1_000, 1_000, 1_020]
+  const times = [1_000, 1_000, 1_020]
   const clock = { ...systemClock, monotonicMs: () => times.shift() ?? 1_020 }
   const place = [1, newId(), 1, 0, 'a', 'default', 0, 0, 0, false, 0, ['x'], 1, null, 50_000, null, null, {}]
   const row = { now_us: '7000', waited_us: String(one.waited), wake_us: null, again: false, since: null }

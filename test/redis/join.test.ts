@@ -215,7 +215,7 @@ describe('databases with different definitions', () => {
 
   it('remember what they agreed on', async () => {
     const rows = [
-      { name: 'crm', version: 1, spec: { rules: limit('crm', { window: '10/min' }).rules, grantUs: 100_000 } },
+      { name: 'crm', key: '', version: 1, spec: { rules: limit('crm', { window: '10/min' }).rules, grantUs: 100_000 } },
     ]
     const run = (name: string) =>
       Promise.resolve(name.endsWith('read_definitions') ? rows : [{ epoch: 'a', owner: 'two', stores: 2 }])

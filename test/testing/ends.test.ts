@@ -35,7 +35,7 @@ it('a further request for which the limit has no room while the clock stands sti
   const url = await there.listen()
   const twice = task('twice', {
     input: z.object({}),
-    limits: [limit('hourly', { rate: '1/h' })],
+    limits: [limit('slow', { rate: '1/min' })],
     run: async (_, { fetch }) => void (await (await fetch(url)).text(), await fetch(url)),
   })
   t = await testSluice({ tasks: [twice], timeout: 500 })

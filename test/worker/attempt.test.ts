@@ -141,7 +141,7 @@ test.each(Object.keys(rethrows))('an attempt that could send nothing in time is 
     nowMs += ms
     return new Promise<void>((resolve) => setImmediate(resolve))
   }
-  const clock = { ...systemClock, sleep, monotonicMs: () => (nowMs += 30) }
+  const clock = { ...systemClock, sleep, monotonicMs: () => (nowMs += 20) }
   let nowMs = 0
   let granted = true
   const call = async () => {
