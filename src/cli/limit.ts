@@ -79,7 +79,7 @@ export function printHead(out: Output, line: LimitLine, all = false): void {
     const keys = paused.slice(0, most).map((one) => one ?? 'all keys')
     out.line(`  paused: ${redactText([...keys, omitted(paused.length)].filter((text) => text !== '').join(', '))}`)
   }
-  const own = line.key === undefined ? line.keyNumbers.map(ownLine) : []
+  const own = line.key === undefined ? line.keyNumbers.map((one) => ownLine(one, source)) : []
   for (const texts of [own, line.refusals.map(refusalLine), line.others.map(othersLine)])
     for (const text of [...texts.slice(0, most), omitted(texts.length)])
       if (text !== '') out.line(`  ${redactText(text)}`)
@@ -94,8 +94,9 @@ function othersLine({ key, units, at }: LimitOthers): string {
   return `${key === undefined ? '' : `${key}: `}others have used ${units} in the last 24 hours, as the vendor's counts show (last seen ${ago(at)})`
 }
 
-function ownLine({ key, source, numbers, by, reason, at }: KeyNumbers): string {
-  return `${key}: ${numbersInWords(numbers)}, ${source} ${ago(at)} by ${by}: ${brief(reason ?? '', 80)}`
+function ownLine({ key, source, numbers, by, reason, at }: KeyNumbers, ofAll: string): string {
+  const overridden = ofAll === 'pinned' && source === 'stored' ? 'overridden by the pinned numbers: ' : ''
+  return `${key}: ${overridden}${numbersInWords(numbers)}, ${source} ${ago(at)} by ${by}: ${brief(reason ?? '', 80)}`
 }
 
 const deeds = { refused: 'refused', credential: 'credential rejected', down: 'not served' } as const

@@ -162,8 +162,9 @@ function cellsOf({ kind, rate, burst, perSecond, utilisation }: Guarantee, curre
 async function history(name: string, flags: { max: number; key?: string }, command: Command): Promise<void> {
   const [out, versions] = await withLimit(command, name, ({ limits }) => limits.history(name, flags))
   if (out.json) return versions.forEach((each) => out.object(each))
-  out.table([['VERSION', 'SOURCE', 'ALLOWS', 'SINCE', 'BY', 'REASON'], ...versions.map(cells)])
-  out.hint(`\`sluice limits show ${name}\``)
+  if (versions.length > 0) out.table([['VERSION', 'SOURCE', 'ALLOWS', 'SINCE', 'BY', 'REASON'], ...versions.map(cells)])
+  else out.line('this key has never had numbers of its own')
+  out.hint(`\`sluice limits show ${name}${keyFlag(flags.key)}\``)
 }
 
 function cells({ version, source, numbers, beside, at, by, reason }: LimitVersion): string[] {

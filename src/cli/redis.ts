@@ -38,7 +38,7 @@ async function setStores({ stores, yes }: Flags, command: Command): Promise<void
   const settings = await settingsOf(command)
   const { out, schema } = settings
   const isLeft = stores === 0
-  const what = isLeft ? 'the use of Redis by this database' : `the state of limits in Redis (${closes}. ${stopsFirst})`
+  const what = isLeft ? 'the use of Redis by this database' : `the state of limits in Redis, for which ${closes}`
   const act = isLeft ? { verb: 'end', done: 'ended' } : { verb: 'begin anew', done: 'begun anew' }
   if (!yes && !(await isWanted(out, act, what))) return
   const ended = await withStore(settings, { creates: false }, async ({ db }) => {

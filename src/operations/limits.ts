@@ -1,7 +1,7 @@
 /**
  * The limits of a store, as an operator reads and changes them while everything runs. An operator's definition is in the
- * database and overrides the code's: stored over code, pinned over both; of each the numbers of a key come first. It has numbers only; the keys of a limit, and
- * what a job costs, always come from the code.
+ * database and overrides the code's: stored over code, pinned over both; of each the numbers of a key come first. It has
+ * numbers only; the keys of a limit, and what a job costs, always come from the code.
  */
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
@@ -104,7 +104,7 @@ export class Limits {
 
   /**
    * Removes the stored definition. Returns false if there was none. @throws UsageError SLUICE_NO_SUCH_LIMIT,
-   * SLUICE_BAD_LIMIT
+   * SLUICE_BAD_LIMIT, SLUICE_BAD_KEY, SLUICE_BAD_OPTION
    */
   unset(name: string, why: Partial<Why> = {}): Promise<boolean> {
     return this.#drop('stored', name, why)
@@ -112,7 +112,7 @@ export class Limits {
 
   /**
    * Removes the pinned definition. Returns false if there was none. @throws UsageError SLUICE_NO_SUCH_LIMIT,
-   * SLUICE_BAD_LIMIT
+   * SLUICE_BAD_LIMIT, SLUICE_BAD_KEY, SLUICE_BAD_OPTION
    */
   unpin(name: string, why: Partial<Why> = {}): Promise<boolean> {
     return this.#drop('pinned', name, why)
@@ -141,11 +141,12 @@ export class Limits {
   async reset(name: string, options: { key?: string } = {}): Promise<number> {
     checkFields('SLUICE_BAD_OPTION', '`reset`', options, ['key'])
     const { key } = options
-    await this.show(name)
+    const { label, pool } = await this.show(name)
     const params = [name, key === undefined ? '' : checkKey(name, key)]
     const [row] = await this.#sql.call<{ reset_limit: string }>('reset_limit', params)
-    // Each of them is due at the time that the vendor stated, whether its limits have room or not.
-    const ofKey = key === undefined ? {} : { key }
+    // Each of them is due at the time that the vendor stated, whether its limits have room or not. Jobs do not name the
+    // value of a label, or the member of a pool.
+    const ofKey = key === undefined || label !== undefined || pool !== undefined ? {} : { key }
     await this.#bulk.retry({ state: 'scheduled', reason: 'throttled', limit: name, ...ofKey }, {})
     return Number(row?.reset_limit ?? 0)
   }
@@ -156,6 +157,7 @@ export class Limits {
     })
     if (Object.values(changes).every((value) => value === undefined))
       throw bad(name, `give at least one of ${numberFields.join(', ')}`)
+    checkWhy(why ?? {})
     const reason = reasonOf(why?.reason, (text) => bad(name, text))
     const { key } = why
     const row = await this.#read(name, key)
@@ -175,7 +177,9 @@ export class Limits {
     return warning === undefined ? line : { ...line, warning }
   }
 
-  async #drop(source: 'stored' | 'pinned', name: string, { reason, key }: Partial<Why>): Promise<boolean> {
+  async #drop(source: 'stored' | 'pinned', name: string, given: Partial<Why>): Promise<boolean> {
+    checkWhy(given)
+    const { reason, key } = given
     const { sources } = lineOf(await this.#read(name, key))
     const why = reason === undefined ? {} : { reason: reasonOf(reason, (text) => bad(name, text)) }
     if (sources[source] === undefined) return false
@@ -221,6 +225,11 @@ export class Limits {
     if ((row?.cost ?? 0) <= capacity) return undefined
     return `some waiting jobs cost up to ${amount(row?.cost ?? 0, currency)}, and there is never room for more than ${amount(capacity, currency)}: those jobs will fail as impossible. Raise the limit again, then retry them`
   }
+}
+
+/** A misspelt `key` would concern all keys. */
+function checkWhy(why: Partial<Why>): void {
+  checkFields('SLUICE_BAD_OPTION', 'the last argument', why, ['reason', 'key'])
 }
 
 function refuseKeyless({ name, spec: { keyed, label, pool } }: LimitRow): void {

@@ -283,6 +283,22 @@ for (const engine of mainEngines) {
       expect(await count(at.db, `sluice.job where task = 'shrunk:failed'`)).toBe(1)
     })
 
+    it('a job that costs more than its key allows fails, also where another key with an "@" allows as much', async () => {
+      const dear = costed({ window: '100/min', by: 'tenant' } as LimitOptions)
+      await send(
+        dear,
+        ['a@b', 'c@d'].map((tenant) => ({ tenant, n: 60 })),
+      )
+      const why = { reason: 'a contract' }
+      await at.sluice.limits.set(dear.name, { window: '50/min' }, why)
+      await at.sluice.limits.set(dear.name, { window: '100/min' }, { ...why, key: 'c@d' })
+      expect(await take(dear)).toEqual([60])
+      expect(await endOverdue(at.db)).toBe(1)
+      const [failed] = await at.sluice.list({ state: 'failed' })
+      expect(failed).toMatchObject({ reason: 'impossible' })
+      expect(await at.sluice.jobs.get(failed?.id ?? '')).toMatchObject({ input: { tenant: 'a@b' } })
+    })
+
     it('costs stay with a job through failure and retry, a new priority, and replacement', async () => {
       const tpm = costed({ window: '10/min' })
       await send(tpm, [7])

@@ -10,7 +10,7 @@ begin
                select min(r.capacity) from unnest(d.capacity, d.kind) with ordinality r (capacity, kind, o)
                where r.kind <> 'concurrency' and r.o <= coalesce(d.own, r.o)) as capacity
       from sluice.limit_def d
-      where d.name = substring(p_bucket from '^[^:*@]+') and (strpos(p_bucket, '@') > 0 or d.key = coalesce((
+      where d.name = substring(p_bucket from '^[^:*@]+') and (p_bucket ~ '^[^:*]+@' or d.key = coalesce((
         select b.def_key from sluice.bucket b where b.id = sluice.hash64(p_bucket)), ''))
       order by d.key, d.version desc) n);
 end $$;

@@ -1,6 +1,5 @@
--- Reads what is stored about buckets, in the order of p_buckets: name, key of its
--- definition, pause, newest ledger row (as a whole, and some
--- columns), and the row of sluice.epoch. It is SQL, because the planner puts the query in place
+-- Reads what is stored about buckets, in the order of p_buckets: name, key of its definition, pause, newest ledger row
+-- (as a whole, and some columns), and the row of sluice.epoch. It is SQL, because the planner puts the query in place
 -- of the call. Nothing sorts: sluice.epoch has one row, and a LATERAL query with a LIMIT keeps the order.
 create or replace function engine.read_buckets(p_buckets bigint[], p_further boolean)
 returns table (
