@@ -16,7 +16,7 @@ interface Flags {
   yes?: true
 }
 
-const closes = "limits with `published` close for as long as they look back (a month's quota: until its end)"
+const closes = "limits with `published` close for as long as they look back, a month's quota until its end"
 const stopsFirst = 'To lower the number, stop the workers of all these databases first'
 
 /** `sluice limits redis`. */
@@ -38,7 +38,7 @@ async function setStores({ stores, yes }: Flags, command: Command): Promise<void
   const settings = await settingsOf(command)
   const { out, schema } = settings
   const isLeft = stores === 0
-  const what = isLeft ? 'the use of Redis by this database' : `the state of limits in Redis, for which ${closes}`
+  const what = isLeft ? 'the use of Redis by this database' : `the state of limits in Redis (${closes}. ${stopsFirst})`
   const act = isLeft ? { verb: 'end', done: 'ended' } : { verb: 'begin anew', done: 'begun anew' }
   if (!yes && !(await isWanted(out, act, what))) return
   const ended = await withStore(settings, { creates: false }, async ({ db }) => {
