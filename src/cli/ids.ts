@@ -82,7 +82,9 @@ async function only(what: 'job' | 'event', text: string, byStart: Find, byEnd: F
 const bare = (text: string) => text.toLowerCase().replaceAll(/-|…|\.\.\./g, '')
 /** True if the beginning is cut, as in tables: the text is an end. */
 const isCut = (text: string) => /^(…|\.\.\.)/.test(text)
-const mayBeEnd = (text: string) => isCut(text) || (bare(text).length >= endDigitsMin && !/(…|\.\.\.)$/.test(text))
+/** True if the end is cut: the text is a beginning. */
+const isBeginning = (text: string) => /(…|\.\.\.)$/.test(text)
+const mayBeEnd = (text: string) => isCut(text) || (bare(text).length >= endDigitsMin && !isBeginning(text))
 
 /** True for an id, its beginning, or its end. */
 export function isIdPart(text: string): boolean {
@@ -105,6 +107,6 @@ export function noSuchJob(id: string): SluiceError {
   // As in operations/find_ids_by_end.sql.
   const bound = 'an end finds only unfinished jobs, the last 100,000 done ones and the last 100,000 failed ones'
   const end = mayBeEnd(id) ? bound : `the end of an id is written …${bare(id)}`
-  const text = `${why}; ${isId(id) ? '' : `${end}; `}\`sluice events show ${id}\` if it is an event`
+  const text = `${why}; ${isId(id) || isBeginning(id) ? '' : `${end}; `}\`sluice events show ${id}\` if it is an event`
   return new SluiceError('SLUICE_NO_SUCH_JOB', text)
 }

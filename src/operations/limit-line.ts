@@ -162,9 +162,10 @@ export function versionOf({ version, spec, source, by, reason, at_ms: atMs }: Li
 
 /** Returns a limit; `key`: with the definition of this key, and only what is of it. */
 export function lineOf(row: LimitRow, key?: string): LimitLine {
-  const { spec, sources, key_numbers: keyNumbers } = row
+  const { spec, sources } = row
   const isOf = (one: string | null) => key === undefined || one === null || one === key
-  const [paused, refusals, others] = [
+  const [keyNumbers, paused, refusals, others] = [
+    row.key_numbers?.filter((one) => isOf(one.key)),
     row.paused?.filter(isOf),
     row.refusals?.filter((one) => isOf(one.key)),
     row.others?.filter((one) => isOf(one.key)),

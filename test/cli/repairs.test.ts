@@ -15,12 +15,18 @@ import { createProject, objects } from './program.ts'
 
 const notConfirmed = { code: 2, err: expect.stringContaining('SLUICE_NOT_CONFIRMED') }
 
-it('limits close closes them as a restore that was noticed does', async ({ onTestFinished }) => {
+/** A project and a program on one new database. */
+async function openProject(onTestFinished: (close: () => Promise<void>) => void) {
   const { url } = await freshDatabase()
   const project = createProject({ DATABASE_URL: url })
   onTestFinished(() => project.close())
   const sluice = await Sluice.open({ store: url, logLevel: 'silent' })
   onTestFinished(() => sluice.close())
+  return { project, sluice }
+}
+
+it('limits close closes them as a restore that was noticed does', async ({ onTestFinished }) => {
+  const { project, sluice } = await openProject(onTestFinished)
   const call = task('call', { limits: [limit('crm', { window: '5/min' })], run: () => undefined })
   const id = await sluice.send(call, {})
   const stopped = async () => (await sluice.why(id))?.reasons.some(({ kind }) => kind === 'restored')
@@ -156,11 +162,7 @@ it('migrate grants a role what it needs, and prints that first', async ({ onTest
 })
 
 it('prune deletes what has ended and has a value anywhere in its data', async ({ onTestFinished }) => {
-  const { url } = await freshDatabase()
-  const project = createProject({ DATABASE_URL: url })
-  onTestFinished(() => project.close())
-  const sluice = await Sluice.open({ store: url, logLevel: 'silent' })
-  onTestFinished(() => sluice.close())
+  const { project, sluice } = await openProject(onTestFinished)
   const keep = task('keep', {
     run: (input: { fails?: boolean }) => {
       if (input.fails) throw new Error('x')
