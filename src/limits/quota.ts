@@ -160,7 +160,8 @@ export function resetUs(quota: QuotaRule, spent: Spent, capacity: number, need: 
 
 /**
  * Returns what was granted after `units` more (negative: fewer) at `whenUs`: they count in each period that is less than a
- * margin away. The period after the next is not known here, so what is given back there makes no room in the next.
+ * margin away. What is given back makes no room in the period before, which may count as full because nobody looked up what was granted
+ * in it; nor in the next if it was granted after that, because the period after the next is not known here.
  */
 export function spend({ marginUs }: QuotaRule, spent: Spent, whenUs: number, units: number): Spent {
   const { beforeUs, startUs, endUs } = spent
@@ -168,7 +169,7 @@ export function spend({ marginUs }: QuotaRule, spent: Spent, whenUs: number, uni
     whenUs >= fromUs - marginUs && whenUs < toUs + marginUs ? Math.max(0, one + units) : one
   return {
     ...spent,
-    previous: counted(beforeUs, startUs, spent.previous),
+    previous: units > 0 ? counted(beforeUs, startUs, spent.previous) : spent.previous,
     current: counted(startUs, endUs, spent.current),
     next: counted(endUs, units > 0 ? Infinity : endUs, spent.next),
   }

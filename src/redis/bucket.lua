@@ -67,10 +67,11 @@ local function rolled(rule, spent, at)
   return now
 end
 
--- Counts units (negative: given back), granted at a time, in each period that is less than a margin away.
+-- Counts units (negative: given back), granted at a time, in each period that is less than a margin away. What is given back makes no
+-- room in the period before, which may count as full because nobody looked up what was granted in it.
 local function spend(rule, spent, at, units)
   local before, start, ends, margin = spent[1], spent[2], spent[3], rule.margin
-  if at >= before - margin and at < start + margin then spent[4] = math.max(0, spent[4] + units) end
+  if units > 0 and at >= before - margin and at < start + margin then spent[4] = spent[4] + units end
   if at >= start - margin and at < ends + margin then spent[5] = math.max(0, spent[5] + units) end
   if at >= ends - margin and (units > 0 or at < ends + margin) then spent[6] = math.max(0, spent[6] + units) end
 end

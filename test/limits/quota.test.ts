@@ -136,6 +136,16 @@ describe('a quota', () => {
     expect(room([rule], at(noon + minute), noon + minute).avail).toBe(7)
     expect(room([rule], at(noon + hour + minute), noon + hour + minute).avail).toBe(10)
   })
+
+  it('gets no room in the period before from a refund: under a new definition nobody knows what counts there', () => {
+    const rule = quota(10, { unit: 'hour', zone: 'UTC', anchorUs: null }, second)
+    const noon = us('2026-06-01T12:00Z')
+    const before = limit('a', { rate: '1000/s' }).rules
+    const granted = [1, 2].map((n) => ({ atUs: noon - n * minute, units: 10 }))
+    const made = rebuild([before, [rule]], granted, emptyBucket(before, noon + 10))
+    const back = refund([rule], noon - minute, 10, [], made)
+    expect(room([rule], back, noon + 10)).toMatchObject({ avail: 0, nextUs: noon + second })
+  })
 })
 
 describe('examples of calendars and vendors', () => {

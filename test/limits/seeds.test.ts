@@ -34,6 +34,6 @@ describe.each(mainEngines)('the seeds of limits in Redis, on $name', (engine) =>
   })
 
   it('of quotas count no less than nothing, whatever is refunded', async () => {
-    expect(await quotaWith(at.db, [0, 1_000, 2_000, 3, 0, 0], 500, -5)).toEqual([0, 1_000, 2_000, 0, 0, 0])
+    expect(await quotaWith(at.db, [0, 1_000, 2_000, 2, 3, 0], 1_500, -5)).toEqual([0, 1_000, 2_000, 2, 0, 0])
   })
 })
