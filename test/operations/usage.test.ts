@@ -209,8 +209,9 @@ describe.each(mainEngines)('usage, on $name', (engine) => {
       })
     const usage = (tx: Queryable) => readUsage(sqlOn(tx), { limit: name, since: new Date(0) }, nowMs)
     expect(await usage(at.db)).toMatchObject(many.map(() => ({ units: 102, refunded: 6 })))
-    expect(await readRows(usage)).toBeLessThan(10 * rows)
-    expect(await readRows((tx) => sumUsage(tx, 0))).toBeLessThan(10 * rows)
+    // Plans differ, but none reads the rows of all fifty keys for each of them.
+    expect(await readRows(usage)).toBeLessThan(20 * rows)
+    expect(await readRows((tx) => sumUsage(tx, 0))).toBeLessThan(20 * rows)
   })
 
   it('is kept for the retention of usage, and not longer', async () => {

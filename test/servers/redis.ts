@@ -67,12 +67,11 @@ export async function startCluster(): Promise<RedisServer[]> {
   )
   const places = nodes.map(({ port }) => `127.0.0.1:${port}`)
   const cli = join(dirname(await redisBinary()), 'redis-cli')
-  const made = await promisify(execFile)(existsSync(cli) ? cli : cli.replace('redis-cli', 'valkey-cli'), [
-    '--cluster',
-    'create',
-    ...places,
-    '--cluster-yes',
-  ])
+  const command = existsSync(cli) ? cli : cli.replace('redis-cli', 'valkey-cli')
+  // It waits without end for nodes that do not find each other.
+  const made = await promisify(execFile)(command, ['--cluster', 'create', ...places, '--cluster-yes'], {
+    timeout: 60_000,
+  })
   if (!made.stdout.includes('All 16384 slots covered')) throw new Error(`no cluster: ${made.stdout}`)
   return nodes
 }
