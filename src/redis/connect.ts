@@ -174,8 +174,8 @@ function createClient(address: RedisAddress, { Redis, Cluster }: Clients): Redis
     ...(password === undefined ? {} : { password }),
     ...(tls === undefined ? {} : { tls }),
   }
-  if (kind === 'cluster')
-    return new Cluster(hosts, {
+  if (kind === 'cluster') {
+    const cluster = new Cluster(hosts, {
       redisOptions: options,
       lazyConnect: true,
       enableOfflineQueue: false,
@@ -185,6 +185,12 @@ function createClient(address: RedisAddress, { Redis, Cluster }: Clients): Redis
       retryDelayOnFailover: 0,
       retryDelayOnClusterDown: 0,
     })
+    const refresh = cluster.refreshSlotsCache.bind(cluster)
+    // When the client is closed while it refreshes its slots, it would go on to refresh them, and the process would never end.
+    cluster.refreshSlotsCache = (done) =>
+      refresh((error) => (['disconnecting', 'close', 'end'].includes(cluster.status) ? undefined : done?.(error)))
+    return cluster
+  }
   if (kind === 'server') return new Redis({ ...options, ...hosts[0], db })
   return new Redis({
     ...options,

@@ -189,6 +189,23 @@ describe.concurrent('a cluster', () => {
   })
 })
 
+it('a connection to a cluster that is closed while it looks for the slots leaves no timer', async ({
+  onTestFinished,
+}) => {
+  const nodes = await startCluster()
+  for (const node of nodes) onTestFinished(() => node.close())
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  onTestFinished(() => void vi.useRealTimers())
+  const connection = openRedis(`redis+cluster://${nodes.map(({ port }) => `127.0.0.1:${port}`).join(',')}`)
+  // Only a wait lets the time pass.
+  connection?.open().catch(() => {})
+  await until(async () => (await connection?.send('PING', []).catch(() => '')) === 'PONG', 'it answers')
+  // It looks for them every five seconds.
+  vi.advanceTimersByTime(5_000)
+  await connection?.close()
+  await until(() => vi.getTimerCount() === 0, 'no timer is left')
+})
+
 type Client = Awaited<ReturnType<typeof connectRedis>>
 
 /** Moves a slot with its keys to another node, as `redis-cli --cluster reshard` does. */
