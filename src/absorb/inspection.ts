@@ -11,7 +11,7 @@ export interface InspectionOptions {
   inHand(kind: 'active' | 'reserved' | 'scheduled'): Promise<readonly CallInHand[]> | readonly CallInHand[]
   /** Resolves to the ids of what was revoked. */
   revoked(): Promise<readonly string[]> | readonly string[]
-  /** Messages are acknowledged when they have ended. */
+  /** Messages are acknowledged when they have ended, as a setting of Celery. */
   acksLate: boolean
   /** Celery's name of this worker. */
   name: string
@@ -32,19 +32,21 @@ export interface CallInHand {
   readonly priority: number
   readonly dueAt: Date | null
   readonly startedAt: Date | null
+  /** Its message was not acknowledged yet. Default: it was. */
+  readonly isUnacknowledged?: boolean
 }
 
 /** Returns the answers to questions, under all of Celery's names for them. */
 export function inspection(options: InspectionOptions): Answers {
-  const { name, acksLate } = options
+  const { name } = options
   const listInHand = (kind: 'active' | 'reserved') => async () =>
-    (await options.inHand(kind)).map((one) => infoOf(one, name, acksLate))
+    (await options.inHand(kind)).map((one) => infoOf(one, name))
   const [active, reserved] = [listInHand('active'), listInHand('reserved')]
   const listScheduled = async () =>
     (await options.inHand('scheduled')).map((one) => ({
       eta: one.dueAt === null ? null : writeTime(one.dueAt.getTime()),
       priority: one.priority,
-      request: infoOf({ ...one, startedAt: null }, name, acksLate),
+      request: infoOf({ ...one, startedAt: null }, name),
     }))
   const revoked = () => options.revoked()
   const readConf = () => confOf(options)
@@ -53,7 +55,7 @@ export function inspection(options: InspectionOptions): Answers {
     const all: Record<string, unknown> = {}
     for (const kind of ['active', 'reserved', 'scheduled'] as const)
       for (const one of await options.inHand(kind))
-        if (ids.includes(one.id)) all[one.id] = [kind === 'scheduled' ? 'reserved' : kind, infoOf(one, name, acksLate)]
+        if (ids.includes(one.id)) all[one.id] = [kind === 'scheduled' ? 'reserved' : kind, infoOf(one, name)]
     return all
   }
   return {
@@ -89,7 +91,7 @@ function confOf({ queues, slots, events, tracksStarted, redis, acksLate }: Inspe
 }
 
 /** A call as `Request.info` of Celery has it; arguments are texts, cut short. */
-function infoOf(one: CallInHand, hostname: string, acksLate: boolean): object {
+function infoOf(one: CallInHand, hostname: string): object {
   const { id, call, task, priority, startedAt } = one
   const { queue, task: sentAs } = call
   const { args, kwargs } = argumentsOfInput(one.input)
@@ -101,7 +103,7 @@ function infoOf(one: CallInHand, hostname: string, acksLate: boolean): object {
     type: task,
     hostname,
     time_start: startedAt === null ? null : startedAt.getTime() / 1_000,
-    acknowledged: !acksLate,
+    acknowledged: one.isUnacknowledged !== true,
     delivery_info: { exchange: '', routing_key: queue, priority, redelivered: false },
     worker_pid: process.pid,
   }

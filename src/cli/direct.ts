@@ -1,6 +1,6 @@
 /** `sluice work --direct`: executes what Celery producers send, without a store. */
 import { UsageError } from '../core/errors.ts'
-import { workDirectly, type WorkOptions } from '../index.ts'
+import { type DirectOptions, workDirectly, type WorkOptions } from '../index.ts'
 import { loadedFiles, needCode } from './config.ts'
 import { many } from './output.ts'
 import { celeryWork } from '../worker/celery-work.ts'
@@ -8,14 +8,14 @@ import { type Settings, unlessIn } from './settings.ts'
 import { listenForStop, surviveStrays } from './stop.ts'
 
 /**
- * Works until Ctrl-C or SIGTERM. @param parks what fails for good is also put aside
+ * Works until Ctrl-C or SIGTERM. @param how options of `workDirectly` that only such a worker has
  * @throws UsageError SLUICE_NEEDS_STORE, and what `workDirectly` throws
  */
 export async function workWithoutStore(
   settings: Settings,
   file: string | undefined,
   chosen: WorkOptions,
-  parks: boolean,
+  how: Pick<DirectOptions, 'park' | 'acks'>,
 ): Promise<void> {
   const { out, amqp, redis } = settings
   const stop = listenForStop()
@@ -38,9 +38,9 @@ export async function workWithoutStore(
   const { allowPrivate, redisPrefix } = settings.config.fields
   const worker = await workDirectly(tasks, {
     ...options,
+    ...how,
     celery,
     log: out.log,
-    park: parks,
     events,
     trackStarted,
     routes,

@@ -78,19 +78,31 @@ export function workCommand(): Command {
       rare('--direct', 'without a store: execute --celery with grants of a Redis alone (env REDIS_URL, AMQP_URL)'),
     )
     .addOption(rare('--park', 'with --direct: put tasks that have failed for good into the queue <queue>.parked, too'))
+    .addOption(
+      rare('--acks <when>', 'with --direct: acknowledge when a task has ended, or begins (default late)').choices([
+        'late',
+        'early',
+      ]),
+    )
     .addOption(new Option('--live').hideHelp())
     .action(work)
 }
 
-type Flags = WorkFlags & { broker?: true; direct?: true; park?: true }
+type Flags = WorkFlags & { broker?: true; direct?: true; park?: true; acks?: 'late' | 'early' }
 
 async function work(file: string | undefined, flags: Flags, command: Command): Promise<void> {
   if (flags.direct && flags.broker)
     throw new UsageError('SLUICE_BAD_OPTION', '--direct is for a worker without a store, --broker for one of a fleet')
   if (flags.direct) {
     const settings = await settingsOf(command)
-    return workWithoutStore(settings, tasksFile(file, flags), workOptions(settings, flags), flags.park === true)
+    const how = { park: flags.park === true, acks: flags.acks }
+    return workWithoutStore(settings, tasksFile(file, flags), workOptions(settings, flags), how)
   }
+  if (flags.acks !== undefined)
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      '--acks is for --direct: with a store no message waits for the end of its job',
+    )
   if (flags.park) throw new UsageError('SLUICE_BAD_OPTION', '--park is for --direct: a store keeps what has failed')
   if (flags.broker && flags.rate !== undefined)
     throw new UsageError('SLUICE_BAD_OPTION', 'a worker over a broker has no --rate: give it to `sluice dispatch`')

@@ -30,6 +30,8 @@ export interface HandOptions {
   log: Log
   tasks: ReadonlyMap<string, AnyTask>
   labels: Labels
+  /** Messages are acknowledged when their attempts begin. */
+  acksEarly: boolean
   /** Undefined: no task has limits. */
   limits: { limiter: DirectLimiter; bookings: Bookings } | undefined
   ends: Ends
@@ -235,8 +237,10 @@ export class Hand {
   }
 
   #start(all: readonly { entry: Entry; grant: GrantOf | undefined }[]): void {
-    const { clock, watch, ends } = this.#options
+    const { clock, watch, ends, acksEarly } = this.#options
     const nowMs = clock.monotonicMs()
+    // If its connection is lost before that is written, it comes again, and is acknowledged at its end.
+    if (acksEarly) for (const { entry } of all) entry.delivery.ack()
     const jobs = all.map(({ entry, grant }) => {
       const job = jobOf(entry, grant, nowMs)
       const running: Running = { entry, sinceMs: nowMs }
@@ -307,7 +311,7 @@ export class Hand {
   }
 
   async #carryOut(entry: MessageInHand, carry: () => Promise<void>): Promise<void> {
-    const { clock, log } = this.#options
+    const { clock, log, acksEarly } = this.#options
     const { signal } = this.#end
     for (;;) {
       try {
@@ -321,7 +325,8 @@ export class Hand {
         entry.mayHaveBeenSent ||= codeOf(error) === 'SLUICE_BROKER_SILENT'
         await clock.sleep(retryMs, signal)
         if (error instanceof StoreError && !signal.aborted) continue
-        entry.delivery.reject({ requeue: true })
+        if (!entry.delivery.reject({ requeue: true }) && acksEarly && entry.begunMs !== undefined)
+          log.error('a message of Celery that was acknowledged when it began is lost', { id: entry.message?.id })
         break
       }
     }

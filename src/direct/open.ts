@@ -28,6 +28,12 @@ export interface DirectOptions extends LogOptions {
   celeryResults?: string | undefined
   /** Attempts at once, and messages read ahead of acknowledgements; 1 to 10,000, default 10. */
   concurrency?: number | undefined
+  /**
+   * When a message is acknowledged: when its task has ended ('late', the default), or when it begins ('early'): then the task
+   * of a killed worker is lost, a task may run for longer than the broker waits for an acknowledgement, and as many
+   * messages as there are slots are read ahead beside those that run.
+   */
+  acks?: 'late' | 'early' | undefined
   /** How long running attempts may go on once the worker is to stop; default `SLUICE_GRACE`, else '25s'. */
   grace?: Duration | undefined
   /** Labels that limits may use as keys (docs/keys.md), in addition to SLUICE_LABELS; `host` and `ip` by default. */
@@ -54,7 +60,10 @@ export interface DirectOptions extends LogOptions {
  */
 export async function workDirectly(tasks: readonly AnyTask[], options: DirectOptions): Promise<DirectWorker> {
   const { celery, clock = systemClock, concurrency = 10, celeryResults = env('CELERY_RESULT_BACKEND') } = options
+  const { acks = 'late' } = options
   checkWork(tasks, { celery, concurrency })
+  if (!['late', 'early'].includes(acks))
+    throw new UsageError('SLUICE_BAD_OPTION', `\`acks\` is "${acks}"; it must be late or early`)
   const labels = await labelsOf(options.labels)
   for (const task of tasks) checkTask(task, labels)
   const graceMs = graceMsOf(options)
@@ -87,6 +96,7 @@ export async function workDirectly(tasks: readonly AnyTask[], options: DirectOpt
       prefix,
       results,
       concurrency,
+      acksEarly: acks === 'early',
       graceMs,
       labels,
       allowPrivate: options.allowPrivate ?? env('SLUICE_ALLOW_PRIVATE')?.split(',') ?? [],

@@ -43,6 +43,8 @@ export interface DirectWorkerOptions {
   queueOf(task: string): string | undefined
   /** Attempts at once. */
   concurrency: number
+  /** Messages are acknowledged when their attempts begin. */
+  acksEarly: boolean
   graceMs: number
   labels: Labels
   /** Addresses beyond the public ones that every task may call. */
@@ -72,7 +74,7 @@ export class DirectWorker {
   readonly #ahead: ReadAhead
 
   constructor(options: DirectWorkerOptions) {
-    const { tasks, redis, prefix, clock, report, labels, broker, results, graceMs } = options
+    const { tasks, redis, prefix, clock, report, labels, broker, results, graceMs, acksEarly } = options
     const { log } = report
     this.#options = options
     const limits = [...new Map(tasks.flatMap((task) => task.limits).map((limit) => [limit.name, limit])).values()]
@@ -106,6 +108,7 @@ export class DirectWorker {
       clock,
       log,
       labels,
+      acksEarly,
       tasks: indexByName(tasks),
       limits: limiter &&
         redis && { limiter, bookings: new Bookings({ redis, prefix, clock, epoch, definition, mostMs: delayMaxMs }) },
@@ -181,7 +184,7 @@ export class DirectWorker {
       slots: this.#local.slots,
       running: () => this.#hand.inHand('active').length,
       redis: results,
-      acksLate: true,
+      acksLate: !this.#options.acksEarly,
       // Messages that are not due yet are on the broker.
       inHand: (kind) => (kind === 'scheduled' ? [] : this.#hand.inHand(kind).map(shown)),
       revoked: () => this.#hand.revoked,
@@ -217,7 +220,7 @@ export class DirectWorker {
 }
 
 /** Returns a message as `celery inspect` shows it. */
-function shown({ message, call, task, input, begunMs }: Entry): CallInHand {
+function shown({ message, call, task, input, begunMs, delivery }: Entry): CallInHand {
   const { id, priority } = message
   return {
     id,
@@ -227,6 +230,7 @@ function shown({ message, call, task, input, begunMs }: Entry): CallInHand {
     priority,
     dueAt: null,
     startedAt: begunMs === undefined ? null : new Date(begunMs),
+    isUnacknowledged: delivery.isInHand,
   }
 }
 

@@ -10,6 +10,10 @@ const call = task('call', {
   run: async ([n], { fetch, attempt, ambiguous }) =>
     void (await check(await fetch(`${vendor}/call/${n}/${attempt}/${ambiguous ? 'again' : 'first'}`))),
 })
-await sluice.work([call], { celery: { queues: ['celery'] }, concurrency: Number(slots) })
+const free = task('free', {
+  input: z.tuple([z.number()]),
+  run: async ([n], { fetch }) => void (await check(await fetch(`${vendor}/free/${n}/1/first`))),
+})
+await sluice.work([call, free], { celery: { queues: ['celery'] }, concurrency: Number(slots) })
 process.on('SIGTERM', () => void sluice.close().then(() => process.exit(0)))
 process.send('ready')

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 import { openBroker } from '../../src/amqp/broker.ts'
 import { silent } from '../../src/core/log.ts'
 import { startProducer } from '../absorb/stage.ts'
-import { openProducer } from '../../src/celery/index.ts'
+import { openProducer, type Producer } from '../../src/celery/index.ts'
 import type { DirectCounts } from '../../src/direct/read-ahead.ts'
 import { startRedis } from '../servers/redis.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
@@ -49,9 +49,10 @@ export async function startMember(
   rate: string,
   slots: number,
   crashAt = '',
+  acks: 'late' | 'early' = 'late',
 ) {
   const env = { ...process.env, SLUICE_CRASH_AT: crashAt }
-  const child = fork(member, [url.broker, url.redis, url.vendor, rate, String(slots)], {
+  const child = fork(member, [url.broker, url.redis, url.vendor, rate, String(slots), acks], {
     execArgv: brief,
     stdio: 'inherit',
     env,
@@ -78,13 +79,38 @@ export async function endMembers(children: readonly ChildProcess[]): Promise<Dir
   return { delivered: sum('delivered'), denied: sum('denied'), begun: sum('begun'), done: sum('done') }
 }
 
+/** Sends tasks to a queue that have nothing to do with what waits there, and finds out how long each waited until the vendor saw it. */
+export function createUnrelated(producer: Pick<Producer, 'delay'>, vendor: { arrivals: readonly Arrival[] }) {
+  const sent: number[] = []
+  return {
+    get count() {
+      return sent.length
+    },
+    /** Sends so many, one after the other, `gapMs` apart. */
+    async send(count: number, gapMs = 0) {
+      for (let i = 0; i < count; i++) {
+        const atMs = wallMs() + gapMs
+        await until(() => wallMs() >= atMs, 'the gap is over')
+        sent.push(wallMs())
+        await producer.delay('free', [sent.length - 1])
+      }
+    },
+    /** How long each waited, in ms, in the order in which they were sent. */
+    waits: () =>
+      vendor.arrivals
+        .filter(({ what }) => what === 'free')
+        .toSorted((a, b) => a.n - b.n)
+        .map(({ n, atMs }) => atMs - (sent[n] ?? 0)),
+  }
+}
+
 /** How a proof runs; see the fields. */
 export interface Proof {
   tasks: number
   rate: string
   workers: number
   slots: number
-  /** So many unrelated tasks of the same queue are sent while the others are being denied, and as many, `gapMs` apart, while they wait. */
+  /** So many unrelated tasks of the same queue are sent right behind the others, and as many, `gapMs` apart, while those wait. */
   free: number
   gapMs: number
 }
@@ -97,27 +123,18 @@ export async function prove({ tasks, rate, workers, slots, free, gapMs }: Proof)
   const door = await openBroker({ url: broker.url, name: 'test', log: silent })
   const url = { broker: broker.url, redis: redis.url, vendor: vendor.url }
   const children = await Promise.all(Array.from({ length: workers }, () => startMember(url, rate, slots)))
-  const sent: number[] = []
-  const sendFree = async () => {
-    sent.push(wallMs())
-    await node.delay('free', [sent.length - 1])
-  }
+  const unrelated = createUnrelated(node, vendor)
   try {
     await python.ask('many', { task: 'call', n: tasks })
-    for (let i = 0; i < free; i++) await sendFree()
+    await unrelated.send(free)
     // From now on all others wait in delay queues.
     const depth = () => door.use(async (channel) => (await channel.checkQueue('celery')).messageCount)
     await until(async () => (await depth()) === 0, 'those that wait are denied', 60_000)
-    for (let i = 0; i < free; i++) {
-      const atMs = wallMs() + gapMs
-      await until(() => wallMs() >= atMs, 'the gap is over')
-      await sendFree()
-    }
-    await until(() => vendor.arrivals.length >= tasks + sent.length, 'all were called', 180_000)
+    await unrelated.send(free, gapMs)
+    await until(() => vendor.arrivals.length >= tasks + unrelated.count, 'all were called', 180_000)
     const counts = await endMembers(children)
-    const of = (what: string) => vendor.arrivals.filter((arrival) => arrival.what === what)
-    const waits = of('free').map(({ n, atMs }) => ({ ms: atMs - (sent[n] ?? 0), isLater: n >= free }))
-    return { arrivals: of('call'), counts, waits, deliveries: (counts.delivered - sent.length) / tasks }
+    const arrivals = vendor.arrivals.filter(({ what }) => what === 'call')
+    return { arrivals, counts, waits: unrelated.waits(), deliveries: (counts.delivered - unrelated.count) / tasks }
   } finally {
     for (const child of children) child.kill('SIGKILL')
     python.close()

@@ -1,8 +1,8 @@
-// A worker without a store in a process of its own: `node member.mjs <broker> <redis> <vendor> <rate> <slots>`. Sends its counts on request.
+// A worker without a store in a process of its own: `node member.mjs <broker> <redis> <vendor> <rate> <slots> <acks>`. Sends its counts on request.
 import { z } from 'zod'
 import { check, limit, task, workDirectly } from '../../dist/index.js'
 
-const [amqp, redis, vendor, rate, slots] = process.argv.slice(2)
+const [amqp, redis, vendor, rate, slots, acks] = process.argv.slice(2)
 const crm = limit('crm', { rate })
 const input = z.unknown()
 const seen =
@@ -22,6 +22,7 @@ const worker = await workDirectly(tasks, {
   redis,
   celery: ['celery'],
   concurrency: Number(slots),
+  acks,
   allowPrivate: ['127.0.0.1'],
 })
 process.on('message', () => process.send({ counts: worker.counts }))

@@ -1,0 +1,94 @@
+/** When a worker without a store acknowledges a message: what it holds meanwhile, and what is lost with it. */
+import { once } from 'node:events'
+import { describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { openBroker } from '../../src/amqp/broker.ts'
+import { openControl, openProducer } from '../../src/celery/index.ts'
+import { silent } from '../../src/core/log.ts'
+import { task, workDirectly } from '../../src/index.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+import { startRedis } from '../servers/redis.ts'
+import { copies } from '../rows.ts'
+import { until } from '../until.ts'
+import { startMember, startRecorder } from './fleet.ts'
+import { direct } from './stage.ts'
+
+/** A task that runs until it is released. */
+function gated() {
+  let release = () => {}
+  const released = new Promise<void>((resolve) => (release = resolve))
+  const begun: string[] = []
+  const held = task('held', {
+    input: z.unknown(),
+    run: (_, { job }) => {
+      begun.push(job.id)
+      return released
+    },
+  })
+  return { held, begun, release }
+}
+
+describe.concurrent('a worker without a store', () => {
+  it.for([
+    ['late', 10],
+    ['early', 20],
+  ] as const)('of ten slots that acknowledges %s holds %i messages', async ([acks, most], context) => {
+    const { url } = await freshBroker()
+    const [producer, door, control] = await Promise.all([
+      openProducer({ broker: url, results: 'none' }),
+      openBroker({ url, name: 'test', log: silent }),
+      openControl({ broker: url }),
+    ])
+    context.onTestFinished(async () => void (await Promise.all([producer.close(), door.close(), control.close()])))
+    const { held, begun, release } = gated()
+    await door.declare({ queues: [{ name: 'celery' }] })
+    for (let n = 0; n < 40; n++) await producer.delay('held', [n])
+    const worker = await direct(context, [held], { amqp: url, concurrency: 10, acks })
+    await until(() => worker.running >= most && begun.length >= 10, 'it holds what it may')
+    // What the broker has sent beyond that has arrived before these answers.
+    const acknowledged = async (kind: string) => {
+      const answers = await control.request(kind, {}, { answers: 1, within: '60s' })
+      const calls = Object.values(answers).flat() as { acknowledged: boolean }[]
+      return calls.map((call) => call.acknowledged)
+    }
+    expect(await acknowledged('active')).toEqual(copies(10, acks === 'early'))
+    expect(await acknowledged('reserved')).toEqual(copies(most - 10, false))
+    const left = await door.use(async (channel) => (await channel.checkQueue('celery')).messageCount)
+    expect({ running: worker.running, left }).toEqual({ running: most, left: 40 - most })
+    release()
+    await until(() => worker.counts.done === 40, 'all are done')
+  })
+
+  it.for(['late', 'early'] as const)(
+    'that acknowledges %s and is killed has its message executed again only if that was not acknowledged',
+    async (acks, context) => {
+      const [host, redis, vendor] = await Promise.all([freshBroker(), startRedis(), startRecorder()])
+      context.onTestFinished(() => redis.close())
+      context.onTestFinished(() => void vendor.close())
+      const url = { broker: host.url, redis: redis.url, vendor: vendor.url }
+      const start = async (crashAt: string) => {
+        const child = await startMember(url, '20/s', 5, crashAt, acks)
+        context.onTestFinished(() => void child.kill('SIGKILL'))
+        return child
+      }
+      const producer = await openProducer({ broker: host.url, results: 'none' })
+      context.onTestFinished(() => producer.close())
+      // Between the end of its task and the acknowledgement of that.
+      const first = await start('direct.settled')
+      await producer.delay('free', [1])
+      await once(first, 'exit')
+      await start('')
+      await producer.delay('free', [2])
+      const called = () => vendor.arrivals.map(({ n, isAgain }) => `${n}${isAgain ? ' again' : ''}`)
+      await until(() => called().includes('2'), 'the second one was called')
+      if (acks === 'late') await until(() => called().includes('1 again'), 'the first one is called again')
+      expect(called().toSorted()).toEqual(acks === 'late' ? ['1', '1 again', '2'] : ['1', '2'])
+    },
+  )
+})
+
+it('a worker without a store knows no other time to acknowledge', async () => {
+  const { held } = gated()
+  const wrong = workDirectly([held], { amqp: 'amqp://127.0.0.1:1', celery: ['celery'], acks: 'never' as never })
+  await expect(wrong).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+})
