@@ -3,6 +3,8 @@ import { systemClock } from '../core/clock.ts'
 import { lackInWords, pending } from '../db/migrate.ts'
 import type { Opened } from '../db/open.ts'
 import { type Sql, sqlOn } from '../db/store.ts'
+import { redactText } from '../core/redact.ts'
+import { hasKeys, type LimitLine } from '../operations/limit-line.ts'
 import { Limits } from '../operations/limits.ts'
 import type { PgliteDb } from '../db/pglite.ts'
 import { abandoned, unattended } from './backlog.ts'
@@ -194,9 +196,13 @@ async function listen({ store: { db }, schema: name }: Place): Promise<Finding> 
 
 async function limits({ sql }: At): Promise<Finding | undefined> {
   if (!(await has(sql, 'limit_source'))) return undefined
-  const lines = await new Limits(sql, systemClock).list()
-  const unsafe = lines.flatMap(({ name: limit, guarantee: { warning } }) =>
-    warning === undefined ? [] : [`${limit}: ${warning}`],
+  const all = new Limits(sql, systemClock)
+  const lines = await all.list()
+  const own: LimitLine[] = []
+  for (const line of lines.filter(hasKeys))
+    for (const { key } of line.keyNumbers) own.push(await all.show(line.name, { key }))
+  const unsafe = [...lines, ...own].flatMap(({ name: limit, key, guarantee: { warning } }) =>
+    warning === undefined ? [] : [`${limit}${key === undefined ? '' : ` key ${redactText(key)}`}: ${warning}`],
   )
   if (unsafe.length > 0) return warn(`${unsafe.join('; ')}; see \`sluice limits show\``)
   const over = lines.filter(({ source }) => source !== 'code').map(({ name: limit, source }) => `${limit} ${source}`)

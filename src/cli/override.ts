@@ -3,6 +3,7 @@ import { Command, InvalidArgumentError } from 'commander'
 import { SluiceError } from '../core/errors.ts'
 import { present } from '../core/fields.ts'
 import type { Duration, NumberChanges, Rate } from '../index.ts'
+import { hasKeys } from '../operations/limit-line.ts'
 import { withLimit } from './known.ts'
 import { asJson, keyFlag, printHead, printWarnings } from './limit.ts'
 
@@ -97,7 +98,11 @@ async function drop(
   command: Command,
 ): Promise<void> {
   const [out, line] = await withLimit(command, name, async ({ limits }) => {
-    if (await limits[verb](name, present({ reason, key }))) return limits.show(name, { key })
+    if (await limits[verb](name, present({ reason, key }))) {
+      // The code may have given up the limit's keys since.
+      const whole = await limits.show(name)
+      return key !== undefined && hasKeys(whole) ? limits.show(name, { key }) : whole
+    }
     const done = verb === 'unset' ? 'stored' : 'pinned'
     throw new SluiceError(
       'SLUICE_NOT_OVERRIDDEN',
@@ -106,5 +111,5 @@ async function drop(
   })
   if (out.json) return out.object(asJson(line))
   printHead(out, line)
-  out.hint(`\`sluice limits history ${name}${keyFlag(key)}\``)
+  out.hint(`\`sluice limits history ${name}${keyFlag(line.key)}\``)
 }

@@ -92,12 +92,13 @@ async function pruneValue(value: string, { dryRun, yes, ...keep }: Flags, comman
       '--value deletes whatever its age: leave out --keep-done and --keep-failed',
     )
   const [out, found] = await inStore(command, async (_, sql, settings) => {
-    const there = await countRows(sql, value, valued)
     const left = await countRows(sql, value, [unsent])
-    const isMeant = dryRun || yes || there.every(({ n }) => n === 0)
-    const act = { verb: 'delete', done: 'deleted' }
-    if (!isMeant && !(await isWanted(settings.out, act, inWords(there), ', or check with --dry-run'))) return undefined
-    if (dryRun) return { rows: there, left }
+    const there = yes && !dryRun ? undefined : await countRows(sql, value, valued)
+    if (there !== undefined) {
+      if (dryRun || there.every(({ n }) => n === 0)) return { rows: there, left }
+      const act = { verb: 'delete', done: 'deleted' }
+      if (!(await isWanted(settings.out, act, inWords(there), ', or check with --dry-run'))) return undefined
+    }
     const rows = await countRows(sql, value, valued, (each) => `${each.replace('select 1', 'delete')} returning 1`)
     return { rows, left }
   })

@@ -147,6 +147,14 @@ export interface LimitRow {
   others: { key: string | null; units: number; atMs: number }[] | null
 }
 
+/** What a limit has keys by. */
+type Keys = Pick<LimitLine, 'keyed'> & Partial<Pick<LimitLine, 'label' | 'pool'>>
+
+/** Returns whether single keys of a limit can have numbers of their own. */
+export function hasKeys({ keyed, label, pool }: Keys): boolean {
+  return (keyed || label !== undefined) && pool === undefined
+}
+
 /** Returns a version of a limit. */
 export function versionOf({ version, spec, source, by, reason, at_ms: atMs }: LimitRow): LimitVersion {
   return {

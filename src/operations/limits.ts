@@ -12,7 +12,7 @@ import { checkKey, type Limit, limit, type LimitOptions } from '../limits/limit.
 import { applyChanges, type NumberChanges, numberFields } from '../limits/numbers.ts'
 import { unreserved } from '../limits/share.ts'
 import { Bulk, type BulkOptions } from './bulk.ts'
-import { type LimitLine, type LimitRow, lineOf, type LimitVersion, versionOf } from './limit-line.ts'
+import { hasKeys, type LimitLine, type LimitRow, lineOf, type LimitVersion, versionOf } from './limit-line.ts'
 import {
   defineShareBuckets,
   retryOnDeadlock,
@@ -232,9 +232,9 @@ function checkWhy(why: Partial<Why>): void {
   checkFields('SLUICE_BAD_OPTION', 'the last argument', why, ['reason', 'key'])
 }
 
-function refuseKeyless({ name, spec: { keyed, label, pool } }: LimitRow): void {
-  if ((keyed || label !== undefined) && pool === undefined) return
-  throw bad(name, pool === undefined ? 'it has no keys' : 'the members of a pool have no numbers of their own')
+function refuseKeyless({ name, spec }: LimitRow): void {
+  if (hasKeys(spec)) return
+  throw bad(name, spec.pool === undefined ? 'it has no keys' : 'the members of a pool have no numbers of their own')
 }
 
 function bad(name: string, why: string): UsageError {

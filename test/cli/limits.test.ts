@@ -87,7 +87,7 @@ it('an operator gives one key numbers of its own', async () => {
   const { url } = await freshDatabase()
   const project = createProject({ DATABASE_URL: url })
   onTestFinished(() => project.close())
-  project.write('tasks.ts', tasksFile)
+  project.write('tasks.ts', tasksFile.replace(`by: 'accountId' })`, `by: 'accountId', vendor: '200/min' })`))
   const limits = (...args: string[]) => project.runWarm(['limits', ...args])
   await project.run(['send', 'sync-contact', '{"accountId":"a1"}', '--tasks', 'tasks.ts', '--json'])
   const set = await limits('set', 'crm', '--key', 'a b', '--rate', '1000/min', '--reason', 'a contract')
@@ -103,8 +103,19 @@ it('an operator gives one key numbers of its own', async () => {
   const one = await limits('show', 'crm', '--key', 'a b')
   expect(one.out).toMatch(/^the vendor sees at most 1000 in any window of 1000\/min, .*[^)]\.$/m)
   expect((await limits('history', 'crm', '--key', 'a b')).out).toMatch(/^2 +stored +1000\/min /m)
+  expect((await project.runWarm(['doctor'])).out).toMatch(
+    /^warn +limits +crm key a b: the vendor allows 200\/min, and up to 1000 may arrive in such a window; see/m,
+  )
   expect((await limits('unset', 'crm', '--key', 'a b')).out).toMatch(/^crm {2}100\/min, for a b /m)
   expect((await limits()).out).not.toContain('a b:')
+  expect((await project.runWarm(['doctor'])).out).toMatch(/^ok +limits /m)
+
+  await limits('set', 'crm', '--key', 'a b', '--rate', '1000/min', '--reason', 'a contract')
+  project.write('tasks.ts', tasksFile.replace(`, by: 'accountId' })`, ` })`))
+  await project.run(['send', 'sync-contact', '{}', '--tasks', 'tasks.ts', '--json'])
+  const left = await limits('unset', 'crm', '--key', 'a b')
+  expect(left).toMatchObject({ code: 0, err: 'next: `sluice limits history crm`\n' })
+  expect(left.out).toMatch(/^crm {2}100\/min \(version /m)
 }, 300_000)
 
 it('an operator sees which keys a vendor’s answers hold, why and until when, and starts their jobs', async () => {
