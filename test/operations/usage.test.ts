@@ -201,17 +201,28 @@ describe.each(mainEngines)('usage, on $name', (engine) => {
     await at.db.query('analyze sluice.ledger')
     const readRows = async (read: (tx: Queryable) => Promise<unknown>) =>
       at.db.transaction(async (tx) => {
+        // Also counts what earlier transactions of this connection have not reported yet.
+        const soFar = async () => {
+          const [row] = await tx.query<{ n: number }>(
+            `select (seq_tup_read + idx_tup_fetch)::integer as n from pg_stat_xact_user_tables where relname = 'ledger'`,
+          )
+          return row?.n ?? NaN
+        }
+        const before = await soFar()
         await read(tx)
-        const [row] = await tx.query<{ n: number }>(
-          `select (seq_tup_read + idx_tup_fetch)::integer as n from pg_stat_xact_user_tables where relname = 'ledger'`,
-        )
-        return row?.n
+        return (await soFar()) - before
       })
     const usage = (tx: Queryable) => readUsage(sqlOn(tx), { limit: name, since: new Date(0) }, nowMs)
     expect(await usage(at.db)).toMatchObject(many.map(() => ({ units: 102, refunded: 6 })))
-    // Plans differ, but none reads the rows of all fifty keys for each of them.
-    expect(await readRows(usage)).toBeLessThan(20 * rows)
-    expect(await readRows((tx) => sumUsage(tx, 0))).toBeLessThan(20 * rows)
+    expect(await readRows(usage)).toBeLessThan(10 * rows)
+    // What was deleted leaves a table that looks large to the planner, when it has seen what its plans cost in a small one.
+    await at.db.query(
+      `insert into sluice.ledger (bucket, n, at, debt, version, units) select 0, i, i, '{0}', 1, 1 from generate_series(1, 30000) i`,
+    )
+    await at.db.query('delete from sluice.ledger where bucket = 0')
+    await at.db.query('analyze sluice.ledger')
+    expect(await readRows(usage)).toBeLessThan(10 * rows)
+    expect(await readRows((tx) => sumUsage(tx, 0))).toBeLessThan(10 * rows)
   })
 
   it('is kept for the retention of usage, and not longer', async () => {
