@@ -60,7 +60,7 @@ interface Ending {
 
 /** When ends may wait for others; see `gatherMs`. */
 export interface Gathering {
-  /** Returns how many attempts run at once: half as many ends wait at most. */
+  /** Returns how many attempts run at once: as many ends wait at most. */
   slots(): number
   /** Returns true if the end of this job's attempt must be recorded at once. */
   isPressing(job: ClaimedJob): boolean
@@ -72,7 +72,7 @@ const batchMax = 1000
  * of a process end some ms apart, and a statement with its commit for each is much of what a job costs. Ends that wait
  * when the process is killed are lost, and their jobs run again, so the wait is short.
  */
-const gatherMs = 25
+const gatherMs = 50
 /** Tries after which it is logged that outcomes cannot be recorded: some 2 s. */
 const quietTries = 8
 /** How often it is looked whether another client still has jobs locked whose ends wait for that, in ms. */
@@ -183,7 +183,7 @@ export class Finisher {
     const gathering = this.#gathering
     if (gathering === undefined || this.#settling > 0 || this.#inHand <= 0) return false
     if (kind !== 'done' || job.decidedMs === undefined || gathering.isPressing(job)) return false
-    return this.#waiting.length * 2 <= gathering.slots()
+    return this.#waiting.length <= gathering.slots()
   }
 
   #press(): void {
