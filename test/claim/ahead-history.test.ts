@@ -356,5 +356,6 @@ it('exceed nothing, and leave no job waiting for ever', async () => {
   })
   await fc.assert(property, { seed, numRuns: isLong ? 16 : 2, endOnFailure: true })
   console.info(`SLUICE_TEST_SEED=${seed}`, JSON.stringify(counts))
-  expect(counts['ahead 1'] ?? counts['ahead 2']).toBeGreaterThan(0)
+  // Two histories may have only workers, or limits, that get nothing ahead.
+  if (isLong) expect(counts['ahead 1'] ?? counts['ahead 2']).toBeGreaterThan(0)
 }, 600_000)

@@ -97,7 +97,7 @@ describe('why', () => {
       }
     }
     await fc.assert(fc.asyncProperty(anyWorld, world), { numRuns: isLong ? 200 : 6, endOnFailure: true })
-    expect(waited).toBeGreaterThan(5)
+    expect(waited).toBeGreaterThan(isLong ? 5 : 0)
   })
 
   it('says, as all views do, that a due job waits, before a claim has seen that it is due', async () => {
