@@ -9,9 +9,10 @@ process.on('SIGTERM', () => process.exit(0))
 const sluice = await Sluice.open({ store: process.env.DATABASE_URL, amqp: process.env.AMQP_URL })
 const times = []
 const noop = task('noop', {
-  run: async ({ ms }) => {
+  run: async ({ ms, isLong }) => {
     if (ms > 0) await sleep(ms)
     times.push(monotonicMs())
+    if (isLong) process.send({ times: [], longAt: times.at(-1) })
   },
 })
 if (process.argv[2] === 'dispatch') await sluice.dispatch([noop])

@@ -1,5 +1,6 @@
 // Measures what Celery's guide to optimizing states of prefetch multipliers and acknowledgement, with Celery and, beside it, with a
-// dispatcher and workers of Sluice (docs/optimizing.md). Each has two slots a process. `--quick`: a tenth of the tasks; `--json`.
+// dispatcher and workers of Sluice (docs/optimizing.md). Each has two slots a process. `--quick`: a tenth of the tasks; `--loads publish,mixed`:
+// only these; `--json`.
 import { fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
@@ -7,7 +8,10 @@ import { openCelery } from './celery.mjs'
 import { start as startPostgres } from './servers/postgres.mjs'
 import { start as startRabbitmq } from './servers/rabbitmq.mjs'
 
-const { values } = parseArgs({ options: { quick: { type: 'boolean' }, json: { type: 'boolean' } } })
+const { values } = parseArgs({
+  options: { quick: { type: 'boolean' }, loads: { type: 'string' }, json: { type: 'boolean' } },
+})
+const isWanted = (load) => values.loads?.split(',').includes(load) ?? true
 const scale = values.quick ? 10 : 1
 const multipliers = values.quick ? [1, 64] : [1, 4, 16, 64, 128]
 const member = fileURLToPath(new URL('guide-member.mjs', import.meta.url))
@@ -17,6 +21,8 @@ const loads = [
   { name: 'long', tasks: 300 / scale, ms: 20, workers: 1 },
   { name: 'restart', tasks: 200 / scale, ms: 100, workers: 2 },
 ]
+/** One task that takes long, and then so many short ones, which the other slot could execute meanwhile. */
+const mixed = { name: 'mixed', tasks: 100, ms: 20, longMs: 8_000, workers: 1 }
 const slots = 2
 
 /** Tasks a second, from the first end to the last; and which part of the ideal rate that is. */
@@ -27,17 +33,24 @@ function rated({ tasks, ms, workers }, times) {
   return { perSecond: (sorted.length - 1) / tookS, ofIdeal: idealS === 0 ? undefined : idealS / (tookS + ms / 1_000) }
 }
 
-async function celery(broker, load, { multiplier, isLate }) {
-  const env = { BENCH_MULTIPLIER: String(multiplier), ...(isLate ? { BENCH_LATE: '1' } : {}) }
+/** How many short tasks ended after the long one, and until when all of them had, in seconds from the first end on. */
+function stuckOf(times, longAt) {
+  const short = times.filter((at) => at !== longAt)
+  return { stuck: short.filter((at) => at > longAt).length, tookS: (Math.max(...short) - Math.min(...short)) / 1_000 }
+}
+
+async function celery(broker, load, { multiplier, isLate, stuffs = false }) {
+  const late = isLate ? { BENCH_LATE: '1' } : {}
+  const env = { BENCH_MULTIPLIER: String(multiplier), ...late, ...(stuffs ? { BENCH_STUFFS: '1' } : {}) }
   const session = await openCelery(await broker.place(), env)
+  const { tasks, ms, longMs, workers } = load
   try {
-    await session.produce('fill', load.tasks, load.ms)
-    await session.work(load.workers)
-    await session.until(load.tasks, 120)
-    return rated(
-      load,
-      session.records().map(({ at }) => at),
-    )
+    await (longMs === undefined ? session.produce('fill', tasks, ms) : session.produce('mixed', tasks, ms, longMs))
+    await session.work(workers)
+    await session.until(longMs === undefined ? tasks : tasks + 1, 120)
+    const records = session.records()
+    const times = records.map(({ at }) => at)
+    return longMs === undefined ? rated(load, times) : stuckOf(times, records.find(({ mark }) => mark === 1).at)
   } finally {
     session.end()
   }
@@ -48,11 +61,11 @@ async function sluice(broker, postgres, load, slotsEach) {
   const [amqp, place] = [(await broker.place()).url, await postgres.place()]
   const env = { ...process.env, DATABASE_URL: place.url, AMQP_URL: amqp, BENCH_SLOTS: String(slotsEach) }
   const sender = await Sluice.open({ store: place.url })
-  await sender.sendMany(
-    task('noop', { run: () => {} }),
-    Array.from({ length: load.tasks }, () => ({ ms: load.ms })),
-  )
+  const long = load.longMs === undefined ? [] : [{ ms: load.longMs, isLong: true }]
+  const inputs = [...long, ...Array.from({ length: load.tasks }, () => ({ ms: load.ms }))]
+  await sender.sendMany(task('noop', { run: () => {} }), inputs)
   const times = []
+  let longAt
   const members = []
   let isDone, hasFailed
   const done = new Promise((resolve, reject) => ([isDone, hasFailed] = [resolve, reject]))
@@ -69,14 +82,15 @@ async function sluice(broker, postgres, load, slotsEach) {
       child.on('message', (news) => {
         if (news.ready) return resolve()
         times.push(...news.times)
-        if (times.length >= load.tasks) isDone()
+        longAt ??= news.longAt
+        if (times.length >= inputs.length) isDone()
       })
     })
   try {
     await begin('dispatch')
     await Promise.all(Array.from({ length: load.workers }, () => begin('execute')))
     await done
-    return rated(load, times)
+    return longAt === undefined ? rated(load, times) : stuckOf(times, longAt)
   } finally {
     for (const child of members) child.kill('SIGKILL')
     await sender.close()
@@ -123,10 +137,10 @@ const note = (line) => {
   if (!values.json) console.log(JSON.stringify(line))
 }
 try {
-  for (const queueType of ['classic', 'quorum'])
+  for (const queueType of isWanted('publish') ? ['classic', 'quorum'] : [])
     for (const persistent of queueType === 'classic' ? [true, false] : [true])
       note({ load: 'publish', queueType, persistent, ...(await published(broker, { queueType, persistent })) })
-  for (const load of loads) {
+  for (const load of loads.filter(({ name }) => isWanted(name))) {
     for (const multiplier of multipliers)
       for (const isLate of [false, true])
         note({
@@ -139,6 +153,18 @@ try {
     for (const slotsEach of load.ms === 0 ? [slots, 100] : [slots])
       note({ load: load.name, by: 'sluice', slots: slotsEach, ...(await sluice(broker, postgres, load, slotsEach)) })
   }
+  for (const multiplier of isWanted(mixed.name) ? [1, 4, 64] : [])
+    for (const stuffs of [true, false])
+      note({
+        load: mixed.name,
+        by: 'celery',
+        multiplier,
+        acks: 'early',
+        strategy: stuffs ? 'first writable pipe' : 'fair',
+        ...(await celery(broker, mixed, { multiplier, isLate: false, stuffs })),
+      })
+  if (isWanted(mixed.name))
+    note({ load: mixed.name, by: 'sluice', slots, ...(await sluice(broker, postgres, mixed, slots)) })
 } finally {
   await broker.close()
   await postgres.close()

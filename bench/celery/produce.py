@@ -1,5 +1,5 @@
-"""Sends jobs: `fill <count> [ms that each takes]`, `limited <tenants> <hot> <each>`, `single <seconds>` (prints jobs a second), or
-`latency <jobs> <gap ms>`."""
+"""Sends jobs: `fill <count> [ms that each takes]`, `mixed <count> <ms> <ms of one that is sent before them>`, `limited <tenants> <hot>
+<each>`, `single <seconds>` (prints jobs a second), or `latency <jobs> <gap ms>`."""
 
 import os
 import sys
@@ -16,6 +16,11 @@ MESSAGE = {'accountId': 'a1', 'contactId': '123456', 'pad': 'x' * 168}
 def fill(count, ms=0):
     for _ in range(int(count)):
         noop.delay({**MESSAGE, 'ms': int(ms)})
+
+
+def mixed(count, ms, long_ms):
+    noop.delay({**MESSAGE, 'ms': int(long_ms), 'since': 1})
+    fill(count, ms)
 
 
 def fill_limited(tenants, hot, each):
@@ -43,4 +48,4 @@ def latency(jobs, gap_ms):
         time.sleep(float(gap_ms) / 1000)
 
 
-{'fill': fill, 'limited': fill_limited, 'single': single, 'latency': latency}[sys.argv[1]](*sys.argv[2:])
+{'fill': fill, 'mixed': mixed, 'limited': fill_limited, 'single': single, 'latency': latency}[sys.argv[1]](*sys.argv[2:])

@@ -93,6 +93,9 @@ describe.concurrent('a fleet', () => {
       for (const child of now) child.kill('SIGKILL')
       now = next
     }
+    const last = await fleet.sluice.send(note, {})
+    sent++
+    await until(async () => (await fleet.stateOf(last)) === 'done', 'it is back', isLong ? 10_000 : 60_000)
     await fleet.areDone(sent)
     expect(await fleet.count('failed')).toBe(0)
     checkOnce(fleet.runs)
