@@ -27,6 +27,9 @@ const untrusted = /CERT|_SIGNATURE$/
 /** Message of node-postgres for a server without TLS. */
 const withoutTls = 'The server does not support SSL connections'
 
+/** Message of node-postgres for a server that wants a password, if there is none. */
+const withoutPassword = /^SASL: .* client password must be/
+
 const ofOwner = 'the owner of '
 
 /** A statement without a reply in time. */
@@ -67,6 +70,7 @@ function describeFailure(where: string, cause: unknown): string {
   const answers = `PostgreSQL at ${where} answers, but`
   if (refused === '3D000')
     return `${answers} the database does not exist (${why}); create it (\`createdb\`), or correct DATABASE_URL`
+  if (withoutPassword.test(why)) return `${answers} wants a password; write it into DATABASE_URL, or set PGPASSWORD`
   if (refused.startsWith('28'))
     return `${answers} refuses the login (${why}); correct the user and password in DATABASE_URL`
   if (why === withoutTls || untrusted.test(String(codeOf(cause))))

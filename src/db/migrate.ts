@@ -68,7 +68,7 @@ export function grantsOf(schema: string, role: string): string {
 /** States what a database lacks, and what to do. @param names the steps that it lacks, in order; at least one */
 export function lackInWords(schema: string, names: readonly string[]): string {
   if (names[0] === migrationNames[0])
-    return `there is no schema ${schema} of Sluice in this database; run \`sluice migrate\`, or name another (DATABASE_URL)`
+    return `this database has no schema ${schema} of Sluice; run \`sluice migrate\`, or name another database in DATABASE_URL`
   return `schema ${schema} lacks ${names.join(', ')}; run \`sluice migrate\``
 }
 

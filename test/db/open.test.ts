@@ -162,3 +162,29 @@ it('a server with TLS that is not trusted, or without TLS that is wanted, is not
     })
   }
 })
+
+it('a server that wants a password, and gets none, is not reported as silent', async ({ onTestFinished }) => {
+  vi.stubEnv('PGPASSWORD', undefined)
+  onTestFinished(() => void vi.unstubAllEnvs())
+  // PostgreSQL's requests for SCRAM: the mechanisms that it knows, then its first message.
+  const request = (kind: number, text: string) => {
+    const head = Buffer.from('R.........')
+    head.writeInt32BE(8 + text.length, 1)
+    head.writeInt32BE(kind, 5)
+    return Buffer.concat([head.subarray(0, 9), Buffer.from(text)])
+  }
+  const server = createServer((socket) => {
+    socket.on('error', () => socket.destroy())
+    socket.once('data', () => {
+      socket.write(request(10, 'SCRAM-SHA-256\0\0'))
+      socket.once('data', () => socket.write(request(11, 'r=nonce,s=c2FsdA==,i=4096')))
+    })
+  }).listen(0, '127.0.0.1')
+  onTestFinished(() => void server.close())
+  await once(server, 'listening')
+  const store = `postgres://u@127.0.0.1:${(server.address() as AddressInfo).port}/d`
+  await expect(Sluice.open({ store })).rejects.toMatchObject({
+    code: 'SLUICE_STORE_UNREACHABLE',
+    message: expect.stringMatching(/answers, but wants a password; .*PGPASSWORD/),
+  })
+})
