@@ -86,11 +86,12 @@ it('a dispatcher ends though RabbitMQ is away, and what it has in hand runs agai
     await Sluice.open({ store, amqp: proxy.url(broker.url) }),
     await Sluice.open({ store, amqp: broker.url }),
   ]
+  const at = createSlow()
   onTestFinished(async () => {
+    at.end()
     await Promise.all([sluice.close(), others.close()])
     await proxy.close()
   })
-  const at = createSlow()
   const dispatcher = await sluice.dispatch([at.slow])
   await others.execute([at.slow])
   await sluice.send(at.slow, 'slow')
