@@ -90,11 +90,12 @@ it.concurrent('a half-open connection that listens is noticed by its pings, and 
   await db.listen('silence', (payload) => heard.push(payload))
   await until(() => db.listening(), 'it listens')
   proxy.strand()
-  await until(() => !db.listening(), 'it notices')
-  await until(() => db.listening(), 'it listens again')
   const direct = openPg({ url, clock: systemClock })
-  await direct.query(`select pg_notify('silence', 'again')`)
-  await until(() => heard.includes('again'), 'it hears')
+  // It may listen again before anybody sees that it did not.
+  await until(async () => {
+    await direct.query(`select pg_notify('silence', 'again')`)
+    return heard.includes('again')
+  }, 'it hears on another connection')
   await Promise.all([db.close(), direct.close()])
 })
 
