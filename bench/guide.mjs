@@ -39,9 +39,9 @@ function stuckOf(times, longAt) {
   return { stuck: short.filter((at) => at > longAt).length, tookS: (Math.max(...short) - Math.min(...short)) / 1_000 }
 }
 
-async function celery(broker, load, { multiplier, isLate, stuffs = false }) {
+async function celery(broker, load, { multiplier, isLate, anyPipe = false }) {
   const late = isLate ? { BENCH_LATE: '1' } : {}
-  const env = { BENCH_MULTIPLIER: String(multiplier), ...late, ...(stuffs ? { BENCH_STUFFS: '1' } : {}) }
+  const env = { BENCH_MULTIPLIER: String(multiplier), ...late, ...(anyPipe ? { BENCH_ANY_PIPE: '1' } : {}) }
   const session = await openCelery(await broker.place(), env)
   const { tasks, ms, longMs, workers } = load
   try {
@@ -154,14 +154,14 @@ try {
       note({ load: load.name, by: 'sluice', slots: slotsEach, ...(await sluice(broker, postgres, load, slotsEach)) })
   }
   for (const multiplier of isWanted(mixed.name) ? [1, 4, 64] : [])
-    for (const stuffs of [true, false])
+    for (const anyPipe of [true, false])
       note({
         load: mixed.name,
         by: 'celery',
         multiplier,
         acks: 'early',
-        strategy: stuffs ? 'first writable pipe' : 'fair',
-        ...(await celery(broker, mixed, { multiplier, isLate: false, stuffs })),
+        strategy: anyPipe ? 'first writable pipe' : 'fair',
+        ...(await celery(broker, mixed, { multiplier, isLate: false, anyPipe })),
       })
   if (isWanted(mixed.name))
     note({ load: mixed.name, by: 'sluice', slots, ...(await sluice(broker, postgres, mixed, slots)) })

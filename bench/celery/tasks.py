@@ -17,7 +17,7 @@ app.conf.update(
     worker_hijack_root_logger=False,
 )
 
-if 'BENCH_STUFFS' in os.environ:
+if 'BENCH_ANY_PIPE' in os.environ:
     # As with `-O default` of old: a task goes to whatever child's pipe has room. The command line of 5.2 has no option for it.
     from celery.concurrency import asynpool
 

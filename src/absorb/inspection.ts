@@ -11,7 +11,7 @@ export interface InspectionOptions {
   inHand(kind: 'active' | 'reserved' | 'scheduled'): Promise<readonly CallInHand[]> | readonly CallInHand[]
   /** Resolves to the ids of what was revoked. */
   revoked(): Promise<readonly string[]> | readonly string[]
-  /** Messages are acknowledged when they have ended, as a setting of Celery. */
+  /** What this worker answers for Celery's `task_acks_late`: its messages are acknowledged when their tasks have ended. */
   acksLate: boolean
   /** Celery's name of this worker. */
   name: string

@@ -215,7 +215,7 @@ describe.each(mainEngines)('usage, on $name', (engine) => {
     const usage = (tx: Queryable) => readUsage(sqlOn(tx), { limit: name, since: new Date(0) }, nowMs)
     expect(await usage(at.db)).toMatchObject(many.map(() => ({ units: 102, refunded: 6 })))
     expect(await readRows(usage)).toBeLessThan(10 * rows)
-    // What was deleted leaves a table that looks large to the planner, when it has seen what its plans cost in a small one.
+    // Deleted rows leave a table that looks large, while this session keeps the plans that it has chosen for a small one.
     await at.db.query(
       `insert into sluice.ledger (bucket, n, at, debt, version, units) select 0, i, i, '{0}', 1, 1 from generate_series(1, 30000) i`,
     )

@@ -72,7 +72,7 @@ describe.runIf(isLong)('a fleet of two workers in Node and two of stock Celery',
     expect((await sluice.verify()).exceeded).toEqual([])
     expect(inPython).toBeGreaterThan(0.3)
     expect(inPython).toBeLessThan(0.7)
-    // Each job is claimed by itself, as one task of two that wait for the limit: a busy machine claims it late.
+    // Because two tasks wait for the limit, each job is claimed by itself, and a busy machine claims it late.
     expect(used).toBeGreaterThanOrEqual(windowMs < 60_000 ? printed * 0.95 : 0.97)
   })
 })

@@ -1,6 +1,7 @@
 -- Gives back units that a claim (or engine.acquire_grant) was granted and did not use, at most what is left of them:
--- the bucket becomes as if they had not been granted. The debt never falls below what later grants alone would have
--- made of it; test/limits/specification.ts explains why, and does the same. All is computed under the definition in
+-- the bucket becomes as if they had not been granted, but for a quota's period before (engine.count_in_quotas). The
+-- debt never falls below what later grants alone would have made of it; test/limits/specification.ts explains why, and
+-- does the same. All is computed under the definition in
 -- force, whatever the grant's was: engine.rebuild_bucket_state has counted the grant under it, as far as it counts.
 -- Nothing is given back after 1,000 further rows, or to a parked bucket. The row that is appended has negative units
 -- (places of concurrency are released separately). It has the bucket's own time: what drains later drains from less,

@@ -4,7 +4,7 @@
 -- the same whenever it is read. What was charged once more for slow answers (engine.charge_again) was used once, and
 -- what others have used (engine.charge_others) is none of the limit's. Its conditions compare (bucket, at, n) as a
 -- whole, so that no plan uses the index on `at` alone, and reads the rows of all buckets for each of them. The planner
--- takes such a condition for a large part of the table, which it would read as a whole if it could.
+-- expects that such a condition matches much of the table, and would read all of it: so sequential scans are off.
 -- p_at, p_n: a row of the bucket's ledger; the rows after it count.
 -- p_until: time of the limiter's clock, in microseconds.
 create or replace function engine.usage_by_day(p_bucket bigint, p_at bigint, p_n bigint, p_until bigint)
