@@ -31,6 +31,7 @@ export type {
   TaskOptions,
   ThreadContext,
   ThreadTaskOptions,
+  WithoutInput,
 } from './tasks/task.ts'
 export type { CostedLimit, LearnOptions } from './tasks/cost.ts'
 export { task } from './tasks/task.ts'

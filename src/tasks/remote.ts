@@ -3,7 +3,7 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { UsageError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import { limit } from '../limits/limit.ts'
-import { limitsOf, type Task, task, type TaskFields } from './task.ts'
+import { limitsOf, type Task, task, type TaskFields, type WithoutInput } from './task.ts'
 
 /** Options of a remote task; see {@link RemoteTaskFields}. */
 export type RemoteTaskOptions<Schema extends StandardSchemaV1, Fair extends string = string> = RemoteTaskFields<
@@ -45,7 +45,7 @@ export function isPlaces(bucket: string): boolean {
 export function remoteTask<Out = any, In = Out, const Fair extends string = string>(
   name: string,
   given: RemoteTaskFields<In, Out, Fair>,
-): Task<In, unknown> {
+): WithoutInput<In, unknown> & Task<In, unknown> {
   // Plain JavaScript may leave them out.
   const { slots, queue = defaultQueue, ...options } = { ...given }
   if (!Number.isInteger(slots) || slots < 1)

@@ -189,6 +189,15 @@ export interface Task<Input = never, Result = unknown> {
   sendMany(inputs: Sendable<Input>, options?: SendManyOptions<Input>): Promise<JobId<Result>[]>
 }
 
+/** What a task has besides if its input may be `{}`. Not in `Task`, which would then no longer be an `AnyTask` for each `Input`. */
+export type WithoutInput<Input, Result> =
+  Record<never, never> extends Input
+    ? {
+        /** Sends a job with the input `{}`. */
+        send(): Promise<JobId<Result>>
+      }
+    : unknown
+
 /** Any task, whatever its input. */
 export type AnyTask = Task<never, unknown>
 
@@ -267,7 +276,7 @@ const wordsOfOthers = {
 export function task<Out = any, In = Out, Result = unknown, const Fair extends string = string>(
   name: string,
   options: TaskFields<In, Out, Result, Fair> | ThreadTaskFields<In, Out, Fair>,
-): Task<In, Result> {
+): WithoutInput<In, Result> & Task<In, Result> {
   checkName('task', name)
   checkFields('SLUICE_BAD_TASK', `task "${name}"`, options, taskFields, wordsOfOthers)
   // Plain JavaScript may leave these out; without this check the first job would fail instead.
@@ -324,7 +333,7 @@ export function task<Out = any, In = Out, Result = unknown, const Fair extends s
     send: async (input, sendOptions = {}) => (await sender()).send(self as AnyTask, input, sendOptions),
     sendMany: async (inputs, sendOptions = {}) => (await sender()).sendMany(self as AnyTask, inputs, sendOptions),
   }
-  return self
+  return self as WithoutInput<In, Result> & Task<In, Result>
 }
 
 /** Returns the limits of a task. Plain JavaScript may give names, or what a module does not export. @throws UsageError SLUICE_BAD_TASK */

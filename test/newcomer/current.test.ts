@@ -21,9 +21,9 @@ it('the current Sluice is the one of useSluice, and in a test that of the kit', 
     const t = await testSluice({ tasks: [count] })
     expect(await currentSluice()).toBe(t.sluice)
     await count.send({}, { tags: ['a'], delay: '1h' })
-    const id = await count.send({})
+    const id = await count.send()
     await t.drain()
-    expect((await t.waitFor(id)).result).toBe(1)
+    expect(await t.waitFor(id)).toMatchObject({ input: {}, result: 1 })
     await t[Symbol.asyncDispose]()
     expect(await currentSluice()).toBe(sluice)
   } finally {

@@ -8,6 +8,7 @@ import {
   failureReasons,
   limit,
   type Rate,
+  remoteTask,
   type SendOptions,
   type Sluice,
   type SluiceEvents,
@@ -211,6 +212,32 @@ it('a task without a schema has the input that its handler names', () => {
   const free = task('free', { limits: [crm], fair: 'tenant', run: (input) => input.tenant })
   expectTypeOf<Parameters<typeof free.send>[0]>().toBeAny()
   expect(misuse).toBeTypeOf('function')
+})
+
+it('an input that may be {} is left out, and no other', () => {
+  const free = task('free', { run: () => 1 })
+  const empty = task('empty', { input: z.object({}), run: () => 1 })
+  const optional = task('optional', { run: ({ n = 3 }: { n?: number }) => n })
+  const remote = remoteTask('remote', { slots: 1 })
+  const needy = task('needy', { input: contact, run })
+  const several = task('several', { run: (all: string[]) => all.length })
+  const use = async (sluice: Sluice, any: AnyTask) => {
+    for (const id of [await free.send(), await empty.send(), await optional.send()])
+      expectTypeOf((await sluice.waitFor(id)).result).toEqualTypeOf<number | null>()
+    await remote.send()
+    // @ts-expect-error fields are missing
+    await needy.send()
+    // @ts-expect-error a list is missing
+    await several.send()
+    // @ts-expect-error its input is not known
+    await any.send()
+    // @ts-expect-error the field has another type
+    await optional.send({ n: 'three' })
+    await optional.send({ n: 3 }, { delay: '1h' })
+    return [free, empty, optional, remote] satisfies AnyTask[]
+  }
+  expectTypeOf<Parameters<typeof optional.send>[0]>().toEqualTypeOf<{ n?: number }>()
+  expect(use).toBeTypeOf('function')
 })
 
 it('the reasons of failed jobs are a union', () => {
