@@ -24,6 +24,9 @@ const unit = Object.keys(unitUs).join('|')
 const rateForm = new RegExp(`^(\\d{1,12})/(\\d{0,9})(${unit})$`)
 const durationForm = new RegExp(`^(\\d+(?:\\.\\d+)?) ?(${unit})$`)
 
+/** Rates as people write them elsewhere: `100 per minute`, `100 requests / 10 seconds`. */
+const wordForm = /^([1-9]\d*)(?: [a-z]+)? ?(?:\/|per|an?|each|every) ?((?:[1-9]\d*)?) ?([a-z]+?)s?$/i
+
 /** A rate in numbers: at most `units` in any window of `windowUs` microseconds. */
 export interface ParsedRate {
   units: number
@@ -42,6 +45,10 @@ export function parseRate(rate: string, written = rate): ParsedRate {
     const other = /\/(week|month)$/.test(rate)
       ? '; weeks and months are for a `quota`, or are written as 7d and 30d'
       : ''
+    const [, count, spans, word] = wordForm.exec(rate) ?? []
+    const meant = `${count}/${spans}${word?.toLowerCase()}`
+    if (match === null && rateForm.test(meant))
+      throw new UsageError('SLUICE_BAD_RATE', `"${written}" is not a rate: write '${meant}'`)
     throw new UsageError(
       'SLUICE_BAD_RATE',
       `"${written}" is not a rate: write for example '100/min', '5/s' or '100/10s' (1 ms to 366 days)${other}`,

@@ -49,18 +49,18 @@ type Needs<Field extends keyof LimitRules> = Required<Pick<LimitRules, Field>> &
 
 interface LimitRules {
   /** Most units per window, spread evenly: bursts are small, and no job waits for a window to end. One or several. */
-  rate?: Amount | readonly Amount[]
+  rate?: Amount<'100/min'> | readonly Amount<'100/min'>[]
   /**
    * Most units in any window, at any moments: all may be granted at once, and then none until the window has
    * passed. Counted in 60 equal parts of the window, so up to 1 in 61 of the rate is lost. One or several, each up
    * to 2,147,483,647 units.
    */
-  window?: Amount | readonly Amount[]
+  window?: Amount<'100/min'> | readonly Amount<'100/min'>[]
   /**
    * Most units in each minute, hour, day, week (from Monday) or month of the calendar, at any moments; then
    * none until the next period begins. A grant close to the end of a period counts in both. One or several.
    */
-  quota?: Quota | readonly Quota[]
+  quota?: Quota<'1000/day'> | readonly Quota<'1000/day'>[]
   /** Most jobs at one time, across all workers; whole, 1 to 1,000,000. Further requests of a job take no place. */
   concurrency?: number
 }

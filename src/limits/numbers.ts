@@ -3,14 +3,14 @@ import type { Money } from '../core/money.ts'
 import { type Duration, durationMs, type Rate } from '../core/rate.ts'
 import type { Quota } from './quota.ts'
 
-/** Units, or money, in a window of time: `'100/min'`, `'5 USD/h'`. */
-export type Amount = Rate | Money<string>
+/** Units, or money, in a window of time: `'100/min'`, `'5 USD/h'`. The example stands in messages of the compiler. */
+export type Amount<Example extends Rate> = Rate | Money<string> | Example
 
 /** Numbers of a limit, as they were given; `transit` in ms. */
 export interface LimitNumbers {
-  rate?: Amount | readonly Amount[]
-  window?: Amount | readonly Amount[]
-  quota?: Quota | readonly Quota[]
+  rate?: Amount<'100/min'> | readonly Amount<'100/min'>[]
+  window?: Amount<'100/min'> | readonly Amount<'100/min'>[]
+  quota?: Quota<'1000/day'> | readonly Quota<'1000/day'>[]
   zone?: string
   anchor?: Date | string
   concurrency?: number

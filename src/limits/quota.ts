@@ -7,9 +7,11 @@ import { zoneOf } from '../core/hours.ts'
 
 /**
  * `'<units>/<period>'`: a whole number of at least 1, or money (`'50 USD/month'`), and one minute, hour, day, week (from
- * Monday) or month.
+ * Monday) or month. The example stands in messages of the compiler.
  */
-export type Quota = `${number}/${keyof typeof unitOf}` | Money<keyof typeof unitOf>
+export type Quota<Example extends `${number}/${Period}`> = `${number}/${Period}` | Money<Period> | Example
+
+type Period = keyof typeof unitOf
 
 /** The further fields of a rule that is a quota. */
 export interface QuotaRule extends Calendar {

@@ -58,6 +58,21 @@ describe('parseRate', () => {
     'Infinity/s',
   ])('refuses %j', (rate) => expect(code(() => parseRate(rate))).toBe('SLUICE_BAD_RATE'))
 
+  it.each([
+    ['100 per minute', '100/minute'],
+    ['100 / min', '100/min'],
+    ['5/S', '5/s'],
+    ['20 requests per 10 seconds', '20/10second'],
+    ['1 an hour', '1/hour'],
+  ])('refuses %j, and says that it is written %j', (rate, meant) => {
+    expect(() => parseRate(rate)).toThrow(`"${rate}" is not a rate: write '${meant}'`)
+    expect(parseRate(meant).units).toBeGreaterThan(0)
+  })
+
+  it.each(['0 per minute', '100 per fortnight', '100 minutes'])('does not guess what %j means', (rate) =>
+    expect(() => parseRate(rate)).toThrow("write for example '100/min'"),
+  )
+
   it.each([undefined, null, 5, {}, []])('refuses a value that is no text: %j', (rate) => {
     expect(code(() => parseRate(rate as never))).toBe('SLUICE_BAD_RATE')
   })

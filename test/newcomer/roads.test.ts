@@ -56,6 +56,25 @@ it('TypeScript: declarations compile by themselves where no optional package is 
   expect(await tsc(project, ['use.ts', ...how])).toMatchObject({ stdout: '' })
 })
 
+it('TypeScript: errors of the compiler name the form that is wanted', async () => {
+  const project = createNewcomer(['@types/node', 'undici-types'])
+  project.write(
+    'wrong.ts',
+    `import { limit, task } from 'sluice'
+limit('a', { rate: '100 per minute' })
+limit('b', { quota: '1000 per day' })
+task('c', { thread: new URL('./work.js', import.meta.url), run: () => 1 })`,
+  )
+  const compiled = tsc(project, ['wrong.ts', '--strict', '--noEmit', '--module', 'nodenext', '--types', 'node'])
+  const { message } = await compiled.then(
+    () => new Error('it compiled'),
+    (error: Error) => error,
+  )
+  expect(message).toContain(`Type '"100 per minute"' is not assignable to type 'readonly Amount<"100/min">[]`)
+  expect(message).toContain(`Type '"1000 per day"' is not assignable to type 'readonly Quota<"1000/day">[]`)
+  expect(message).toContain(`is not assignable to type 'NotWith<"thread">'`)
+})
+
 it('TypeScript finds the same declarations by the fields that its older resolution reads', () => {
   const own = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
     main: string

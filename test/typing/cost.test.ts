@@ -43,9 +43,9 @@ it('a cost is a number, the path of one in the input, or a function of the input
 })
 
 it('each rule of a limit has its type once, so that an error of the compiler names that type', () => {
-  expectTypeOf<LimitOptions['rate']>().toEqualTypeOf<Amount | readonly Amount[] | undefined>()
-  expectTypeOf<LimitOptions['window']>().toEqualTypeOf<Amount | readonly Amount[] | undefined>()
-  expectTypeOf<LimitOptions['quota']>().toEqualTypeOf<Quota | readonly Quota[] | undefined>()
+  expectTypeOf<LimitOptions['rate']>().toEqualTypeOf<Amount<'100/min'> | readonly Amount<'100/min'>[] | undefined>()
+  expectTypeOf<LimitOptions['window']>().toEqualTypeOf<Amount<'100/min'> | readonly Amount<'100/min'>[] | undefined>()
+  expectTypeOf<LimitOptions['quota']>().toEqualTypeOf<Quota<'1000/day'> | readonly Quota<'1000/day'>[] | undefined>()
   // @ts-expect-error no number
   expect(() => limit('calls', { rate: 10 })).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_RATE' }))
 })
