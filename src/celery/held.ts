@@ -30,6 +30,9 @@ export interface Taken {
 /** The list of messages that nobody can read, for people. */
 export const parkedKey = 'sluice.parked'
 
+/** Most messages renewed in one step, in which Redis does nothing else. */
+const renewedMost = 1_000
+
 /** The messages that the workers of one Redis hold. */
 export class HeldMessages {
   readonly #redis: RedisConnection
@@ -39,6 +42,7 @@ export class HeldMessages {
   readonly #log: Log
   readonly #fetch = new Script(scripts['celery/fetch'] ?? '')
   readonly #move = new Script(scripts['celery/move'] ?? '')
+  readonly #renew = new Script(scripts['celery/renew'] ?? '')
   /** Tags under which something may be held of which nobody knows, because a fetch, or what follows it, has failed. */
   #astray: string[] = []
 
@@ -72,8 +76,8 @@ export class HeldMessages {
     const keys = lists.map(({ list }) => list)
     try {
       const found = await this.#run(this.#fetch, keys, args)
-      const [taken, due] = found as [[string, number, string][], [string, string][]]
-      for (const [tag, text] of due) await this.#giveBack(tag, text, true)
+      const [taken, due] = found as [[string, number, string][], [string, string, string][]]
+      for (const [tag, text, time] of due) await this.#giveBack(tag, text, true, [time])
       return taken.map(([tag, place, text]) => ({ tag, queue: lists[place]?.queue ?? '', text }))
     } catch (error) {
       this.#astray = Array.from({ length: most }, (_, i) => `${prefix}${i}`)
@@ -86,9 +90,14 @@ export class HeldMessages {
     return this.#runMove([], [tag, ''])
   }
 
-  /** Shows that its worker is there. False as for `end`. */
-  renew(tag: string): Promise<boolean> {
-    return this.#runMove([], [tag, '', tag, this.#sooner])
+  /** Shows that the worker of these messages is there. Resolves to the tags of those that another worker has by now. */
+  async renew(tags: readonly string[]): Promise<string[]> {
+    const lost: string[] = []
+    for (let from = 0; from < tags.length; from += renewedMost) {
+      const args = [randomUUID(), this.#sooner, ...tags.slice(from, from + renewedMost)]
+      lost.push(...((await this.#run(this.#renew, [], args))[0] as string[]))
+    }
+    return lost
   }
 
   /** The number that is added to the time of a message in hand, so that workers of Celery, too, take it for due after `heldForMs`. */
@@ -96,10 +105,10 @@ export class HeldMessages {
     return String(this.#heldForMs - this.#visibleAfterMs)
   }
 
-  /** Puts it to the front of its list, marked as one that was delivered. False as for `end`. */
-  release({ tag, queue, text }: Taken): Promise<boolean> {
+  /** Puts it to the front of its list, marked as one that was delivered unless it cannot have begun. False as for `end`. */
+  release({ tag, queue, text }: Taken, isBegun = true): Promise<boolean> {
     // Its text is known. A reply to HGET names no call, so it might have the text of another message.
-    return this.#giveBack(tag, `[${text}, "", ${JSON.stringify(queue)}]`, true)
+    return this.#giveBack(tag, `[${text}, "", ${JSON.stringify(queue)}]`, isBegun)
   }
 
   /** Puts what cannot be read where people find it. */
@@ -118,13 +127,14 @@ export class HeldMessages {
     this.#astray = []
   }
 
-  async #giveBack(tag: string, held: string, isBegun: boolean): Promise<boolean> {
+  /** @param ifDue the time that was noted for it: if its worker has renewed it since, it stays there */
+  async #giveBack(tag: string, held: string, isBegun: boolean, ifDue: readonly string[] = []): Promise<boolean> {
     try {
       if (held === '') return await this.end(tag)
       const { text, address } = readHeld(held)
       const { priority } = readEnvelope(text).message
       const lists = (await this.#queuesOf(address)).map((queue) => listOf(queue, priority))
-      return await this.#runMove(lists, [tag, isBegun ? markRedelivered(text) : text])
+      return await this.#runMove(lists, [tag, isBegun ? markRedelivered(text) : text, ...ifDue])
     } catch (error) {
       // Nested so deep that it cannot be written again.
       if (codeOf(error) !== 'SLUICE_CELERY_MESSAGE' && !(error instanceof RangeError)) throw error

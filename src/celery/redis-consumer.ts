@@ -6,12 +6,14 @@ import { readEnvelope } from './kombu.ts'
 import { openPlace, type RedisPlace } from './redis-transport.ts'
 import type { WireMessage } from './wire.ts'
 
-/** A message in hand. Each of its methods ends that; false: another worker has the message by now. */
+/** A message in hand. Each of its methods ends that; false: another worker has the message by now. A call that fails may be repeated. */
 export interface RedisDelivery {
   readonly queue: string
   readonly message: WireMessage
   /** A worker had it before, and may have begun it. */
   readonly isRedelivered: boolean
+  /** False if it is known that another worker has it by now. */
+  readonly isHeld: boolean
   /** Takes it off the queue. */
   ack(): Promise<boolean>
   /** Puts it back to the front of its queue. */
@@ -46,9 +48,12 @@ export class RedisConsumer {
   readonly #options: RedisConsumerOptions
   readonly #held: HeldMessages
   readonly #renewEveryMs: number
-  readonly #taken = new Map<string, Taken>()
+  readonly #taken = new Map<string, TakenHere>()
   readonly #ended = new AbortController()
   #pause = new AbortController()
+  /** The taking that is under way. */
+  #taking: Promise<unknown> | undefined
+  #isStopped = false
   #queues: readonly string[]
   #renewedMs = systemClock.monotonicMs()
   readonly #done: Promise<void>
@@ -70,16 +75,18 @@ export class RedisConsumer {
     return this.#taken.size
   }
 
-  /** Receives no more; what is in hand can still be settled. */
+  /** Receives no more; what is in hand stays so, and can still be settled. */
   async stop(): Promise<void> {
-    this.#ended.abort()
-    this.#pause.abort()
-    await this.#done
+    this.#isStopped = true
+    await this.#taking
   }
 
   /** Receives no more, and puts what is in hand back. */
   async close(): Promise<void> {
-    await this.stop()
+    this.#isStopped = true
+    this.#ended.abort()
+    this.#pause.abort()
+    await this.#done
     const logLeft = (error: unknown) => this.#options.log.warn('a task in hand comes again later', { err: error })
     await Promise.all([...this.#taken.values()].map((one) => this.#release(one).catch(logLeft)))
     await this.#redis.close()
@@ -102,9 +109,22 @@ export class RedisConsumer {
   async #readOnce(): Promise<number> {
     const nowMs = systemClock.monotonicMs()
     if (nowMs - this.#renewedMs >= this.#renewEveryMs) {
+      for (const tag of await this.#held.renew([...this.#taken.keys()])) this.#lose(tag)
       this.#renewedMs = nowMs
-      await Promise.all([...this.#taken.keys()].map((tag) => this.#held.renew(tag)))
     }
+    if (this.#isStopped) return 0
+    const taking = this.#take()
+    this.#taking = taking.catch(() => {})
+    return taking
+  }
+
+  #lose(tag: string): void {
+    const taken = this.#taken.get(tag)
+    if (taken !== undefined) taken.isHeld = false
+    this.#taken.delete(tag)
+  }
+
+  async #take(): Promise<number> {
     const taken = await this.#held.take(this.#queues, Math.max(0, this.#options.prefetch - this.inHand))
     const last = taken.at(-1)?.queue
     if (last !== undefined) this.#queues = [...this.#queues.filter((queue) => queue !== last), last]
@@ -112,32 +132,38 @@ export class RedisConsumer {
     return taken.length
   }
 
-  async #deliver(taken: Taken): Promise<void> {
-    const { tag, queue, text } = taken
+  async #deliver(one: Taken): Promise<void> {
+    const { tag, queue, text } = one
     let found: ReturnType<typeof readEnvelope>
     try {
       found = readEnvelope(text)
     } catch (error) {
       return this.#held.park(tag, text, error)
     }
+    const taken: TakenHere = { ...one, isHeld: true }
     this.#taken.set(tag, taken)
-    // It came while the subscription ended.
-    if (this.#ended.signal.aborted) return void (await this.#release(taken))
+    // It came while the subscription ended, so nobody has begun it.
+    if (this.#isStopped) return void (await this.#settle(taken, () => this.#held.release(taken, false)))
     this.#options.onMessage({
       queue,
       ...found,
-      ack: () => this.#settle(tag, () => this.#held.end(tag)),
+      get isHeld() {
+        return taken.isHeld
+      },
+      ack: () => this.#settle(taken, () => this.#held.end(tag)),
       requeue: () => this.#release(taken),
     })
   }
 
-  #release(taken: Taken): Promise<boolean> {
-    return this.#settle(taken.tag, () => this.#held.release(taken))
+  #release(taken: TakenHere): Promise<boolean> {
+    return this.#settle(taken, () => this.#held.release(taken))
   }
 
-  async #settle(tag: string, act: () => Promise<boolean>): Promise<boolean> {
-    if (!this.#taken.delete(tag)) return false
+  async #settle(taken: TakenHere, act: () => Promise<boolean>): Promise<boolean> {
+    if (!taken.isHeld) return false
+    this.#taken.delete(taken.tag)
     const isDone = await act()
+    taken.isHeld = false
     this.#pause.abort()
     return isDone
   }
@@ -146,4 +172,9 @@ export class RedisConsumer {
     await systemClock.sleep(ms, this.#pause.signal)
     if (!this.#ended.signal.aborted) this.#pause = new AbortController()
   }
+}
+
+/** A message that this process has taken. */
+interface TakenHere extends Taken {
+  isHeld: boolean
 }
