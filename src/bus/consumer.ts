@@ -188,14 +188,15 @@ export class ServiceConsumer {
     const key = keyOf(source.queue, delivery, progress)
     const held = key === undefined ? undefined : this.#held.get(key)
     const isBack = delivery.isRedelivered || isSuspect
-    if (held !== undefined && isBack && !held.delivery.isInHand) {
+    const isRepeat = isBack || progress.isDoubtful
+    if (held !== undefined && isRepeat && !held.delivery.isInHand) {
       // Its connection was lost, but not this process.
       held.delivery = delivery
       return undefined
     }
     const isAgain = key !== undefined && this.#held.isKnown(key)
-    if (isBack && isAgain) {
-      // The server missed the acknowledgement.
+    if (isRepeat && isAgain) {
+      // The server missed the acknowledgement, or the publisher the confirmation of the first copy.
       delivery.ack()
       return undefined
     }

@@ -45,10 +45,13 @@ export function markRepeated(message: Message): Message {
 /** Reads the history of a delivery. A header that other programs wrote counts as none. */
 export function progressOf({ properties, routingKey }: Received): Progress {
   const headers: Record<string, unknown> = properties.headers ?? {}
+  // A replica in Python leaves only this of an event's history when it tries the event again.
+  const { retries } = isTask(properties as Properties) ? headers : {}
+  const failed = Number.isSafeInteger(retries) && Number(retries) > 0 ? Number(retries) : 0
   const fresh: Progress = {
     type: routingKey,
-    attempt: 0,
-    failed: 0,
+    attempt: failed,
+    failed,
     throttled: 0,
     crashes: 0,
     strays: 0,

@@ -75,6 +75,29 @@ it('a service does not handle again what it has handled, when its acknowledgemen
   expect(got).toEqual([1, 2])
 })
 
+it('a process does not handle again what it has handled, when the emitter missed the confirmation and sent it again', async () => {
+  const got: unknown[] = []
+  await program(url, { service: 'a' }, [slow.on((n, { redelivered }) => void got.push([n, redelivered]))])
+  const emitter = await stranger(url)
+  const send = (n: number, headers: { 'sluice-again'?: true } = {}) => {
+    const id = `00000000-0000-4000-8000-00000000000${n}`
+    const body = Buffer.from(JSON.stringify({ specversion: '1.0', id, source: '/s', type: 'slow', data: n }))
+    const properties = { contentType: 'application/cloudevents+json', messageId: id, headers }
+    return emitter.publish({ exchange: 'sluice.events', routingKey: 'slow', body, properties })
+  }
+  await send(1)
+  await until(() => got.length === 1)
+  await send(1, { 'sluice-again': true })
+  // Its first copy has arrived nowhere, or at another process.
+  await send(2, { 'sluice-again': true })
+  await until(() => got.length === 2)
+  await until(isEmpty, 'each copy is acknowledged')
+  expect(got).toEqual([
+    [1, false],
+    [2, true],
+  ])
+})
+
 it('a service counts no attempt of what a lost worker had received and not begun, however often', async () => {
   const got: unknown[] = []
   const handler = slow.on((n, { attempt, redelivered }) => void got.push([n, attempt, redelivered]), {

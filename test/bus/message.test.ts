@@ -78,6 +78,21 @@ it('a service takes a history that no process of ours has written for none', () 
     expect(read(odd)).toEqual(fresh)
 })
 
+it('a service reads of a task how often a replica in Python has tried it, and takes no two of its attempts for one', () => {
+  const read = (headers: object) => {
+    const message = received(Buffer.from('[[], {}, {}]'), { headers: { task: 'a.b', id: 'i', ...headers } })
+    const progress = progressOf(message)
+    return { ...progress, key: keyOf('q', message as never, progress) }
+  }
+  const [first, third] = [read({ retries: 0 }), read({ retries: 2 })]
+  expect(first).toMatchObject({ attempt: 0, failed: 0 })
+  expect(third).toMatchObject({ attempt: 2, failed: 2 })
+  expect(third.key).not.toBe(first.key)
+  for (const retries of [undefined, '2', -1, 0.5, 1e300]) expect(read({ retries })).toEqual(first)
+  // In another message it is a header of its publisher's.
+  expect(progressOf(received(Buffer.from('1'), { headers: { retries: 2 } })).failed).toBe(0)
+})
+
 it('a service recognises copies of one message, and no two messages, whatever ids other programs give them', () => {
   const envelope = (id: string, data: unknown) =>
     Buffer.from(JSON.stringify({ specversion: '1.0', id, source: '/s', type: 'a.b', data }))
