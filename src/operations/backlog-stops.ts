@@ -35,19 +35,20 @@ interface BucketStop {
   cause: Cause | null
   full: boolean
   crowded: boolean
+  free_in_ms: number
   per_minute: number | null
 }
 
 const bucketsMax = 300
 
-/** Reads why the buckets that most jobs wait for grant nothing. */
-export async function stopsOf(sql: Sql, groups: readonly Group[]): Promise<Map<string, Stop>> {
+/** Reads why the buckets that most jobs wait for grant nothing. `scale`: how many jobs each one of the groups stands for. */
+export async function stopsOf(sql: Sql, groups: readonly Group[], scale: number): Promise<Map<string, Stop>> {
   const waiting = new Map<string, number>()
   const costly = new Set<string>()
   for (const { buckets, n, has_costs: hasCosts } of groups)
     for (const bucket of buckets ?? []) {
       if (bucket.includes('@')) continue
-      waiting.set(bucket, (waiting.get(bucket) ?? 0) + n)
+      waiting.set(bucket, (waiting.get(bucket) ?? 0) + n * scale)
       if (hasCosts) costly.add(bucket)
     }
   const ways = [...waiting].sort(([, a], [, b]) => b - a).slice(0, bucketsMax)
@@ -56,10 +57,11 @@ export async function stopsOf(sql: Sql, groups: readonly Group[]): Promise<Map<s
   return new Map(
     rows.flatMap((row): [string, Stop][] => {
       const n = waiting.get(row.way) ?? 0
-      const stop = stopOf(row, n)
+      const stop = stopOf(row, Math.round(n))
       if (stop === undefined) return []
-      const isTimed = stop.kind === 'used-up' && row.per_minute !== null && !costly.has(row.way)
-      return [[row.way, isTimed ? { ...stop, emptyMs: (n / (row.per_minute ?? 1)) * 60_000 } : stop]]
+      const unitMs =
+        stop.kind === 'used-up' && !costly.has(row.way) && row.per_minute !== null && 60_000 / row.per_minute
+      return [[row.way, unitMs === false ? stop : { ...stop, emptyMs: row.free_in_ms + (n - 1) * unitMs }]]
     }),
   )
 }
@@ -94,9 +96,8 @@ export function stopsOfGroups(groups: readonly Group[], stops: ReadonlyMap<strin
       const stop = stops.get(bucket)
       const way = bucket.replace(/^([^:/]+)\/[^:]*/, '$1')
       if (stop === undefined) continue
-      const timed = stop.emptyMs === undefined ? {} : { emptyMs: stop.emptyMs * scale }
       const kind = `${stop.kind} ${way}`
-      const one = { ...stop, ...timed, way, jobs: n * scale }
+      const one = { ...stop, way, jobs: n * scale }
       found.set(kind, emptyLast(one, found.get(kind) ?? one))
     }
     return [...found.values()]

@@ -106,7 +106,7 @@ export async function readBacklog(sql: Sql): Promise<Backlog> {
   const obstacles = await obstaclesOf(sql, all)
   const total = sum(all.map(({ waiting }) => waiting))
   const scale = isExact ? 1 : total / sum(groups.map(({ n }) => n))
-  const stops = await stopsOf(sql, groups)
+  const stops = await stopsOf(sql, groups, scale)
   const rate = (what: Rate['kind'], { task, queue }: Merged) =>
     rates.find(({ kind, name, queue: at }) => kind === what && name === task && at === queue) ?? { n: 0, lately: 0 }
   const jobs = all.map((one, i): WaitingJobs => {

@@ -1,5 +1,6 @@
 -- Reads why buckets grant nothing now: a pause, a hold and its cause (null: not a vendor's answer), no free units, no
 -- free place.
+-- free_in_ms: in how many milliseconds the next unit is free, if there is none
 -- per_minute: the units that its limit grants evenly; null if it grants them otherwise (a window, a quota), or if it is
 -- a pool, whose members share the jobs
 -- $1: names as in a job's buckets (`crm:a1`, `total`, `sender*`)
@@ -17,6 +18,7 @@ select g.way,
        case when r.hold > c.now_us then ((r.hold - c.clock_lead_us) / 1000)::float8 end as held_ms,
        (select f.cause from sluice.refusal f where f.bucket = g.id) as cause,
        b.id is not null and r.units < 1 as full, b.id is not null and r.places < 1 as crowded,
+       (greatest(0, r.next - c.now_us) / 1000)::float8 as free_in_ms,
        (select case when bool_and(x ->> 'kind' in ('rate', 'pace')) then
                  min((x ->> 'units')::float8 * 60000000 / (x ->> 'windowUs')::float8) end
         from (select * from sluice.limit_def d

@@ -1,6 +1,6 @@
 -- Returns the state of the whole store in a few numbers. It counts rows one by one only up to 10,000, so that it always
--- returns quickly. Beyond that, waiting and done come from the lanes' bookkeeping and the server's statistics, and the
--- others are 10,001.
+-- returns quickly. Beyond that, waiting and done come from the bookkeeping of claims and the server's statistics, and
+-- the others are 10,001.
 -- Sorting and JIT are off: a plan that sorts would read a whole lane to find its oldest job, and compiling a plan takes
 -- longer than running it.
 create or replace function engine.read_store_status()
@@ -36,9 +36,7 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
     from now n
   )
   select case when c.waiting <= 10000 then c.waiting
-           else greatest(c.waiting, (select sum(s.waiting) from sluice.class k cross join lateral (
-             select waiting from sluice.class_state where class = k.id order by n desc limit 1) s))
-           end::bigint as waiting,
+           else greatest(c.waiting, (select sum(n.waiting) from engine.count_class_jobs() n)) end::bigint as waiting,
          (select count(*) from (select 1 from sluice.job where due_at > n.now and due_at < 'infinity'
                                 limit 10001) s)::bigint as scheduled,
          (select count(*) from hand h where h.state = 'dispatched')::bigint as dispatched,
