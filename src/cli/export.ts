@@ -41,7 +41,8 @@ async function exportJobs(own: JobFilter, none: Act['none'], command: Command): 
     }
     if (count === 0) next = (await none?.(sluice)) ?? next
   })
-  settings.out.hint(count === 0 ? next : `${many(count, 'job')} written`)
+  if (count === 0) settings.out.hint(next)
+  else settings.out.talk(`${many(count, 'job')} written`)
 }
 
 /** Writes a line to stdout, and waits if its reader is slower than the store. */

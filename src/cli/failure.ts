@@ -33,10 +33,16 @@ function describe(error: unknown, program: Command | undefined): Failure | undef
     return { code: 'SLUICE_USAGE', message: withHint(error.code, message, program), exit: 2 }
   }
   if (SluiceError.is(error)) return { code: error.code, message: joinLines(error.message), exit: exitOf(error) }
-  const text = textOfError(error)
-  const hint = byState[String(codeOf(error))]
-  return { code: 'SLUICE_FAILED', message: joinLines(hint === undefined ? text : `${text}; ${hint}`), exit: 1 }
+  const [text, state] = [textOfError(error), String(codeOf(error))]
+  const hint = byState[state]
+  const message = joinLines(hint === undefined ? text : `${text}; ${hint}`)
+  return state === denied
+    ? { code: 'SLUICE_NO_PRIVILEGE', message, exit: 2 }
+    : { code: 'SLUICE_FAILED', message, exit: 1 }
 }
+
+/** PostgreSQL's insufficient_privilege. */
+const denied = '42501'
 
 /** The next step after an error of PostgreSQL, or of Node, that a server, a disk, or a command's address or user causes. */
 const byState: Record<string, string> = {
@@ -48,8 +54,7 @@ const byState: Record<string, string> = {
   // read_only_sql_transaction
   '25006': 'is this a replica? DATABASE_URL has to name the primary server',
   EROFS: 'run it in a directory that can be written to',
-  // insufficient_privilege
-  '42501': privilegeAdvice,
+  [denied]: privilegeAdvice,
 }
 
 /** Replaces commander's suggestion where an unknown word is called otherwise here. */

@@ -119,10 +119,10 @@ async function show(name: string, { key }: { key?: string }, command: Command): 
   out.line('')
   out.line(`${line.guarantee.sentence}${key !== undefined || eachOf(line) === undefined ? '' : ' (for each key)'}.`)
   out.line('')
-  out.table([
-    ['RULE', 'BURST', 'SUSTAINED', 'OF NOMINAL', 'VENDOR LIMIT', 'SEES AT MOST', 'REFUSES AT MOST'],
-    ...rowsOf(line),
-  ])
+  out.table(
+    [['RULE', 'BURST', 'SUSTAINED', 'OF NOMINAL', 'VENDOR LIMIT', 'SEES AT MOST', 'REFUSES AT MOST'], ...rowsOf(line)],
+    ['OF NOMINAL', 'SUSTAINED', 'BURST'],
+  )
   for (const one of keys ?? []) out.line(redactText(keyLine(one, line.currency)))
   if (busiestKeys.length > 0) {
     out.line('')

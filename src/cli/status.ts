@@ -99,6 +99,16 @@ function showMembers(out: Output, members: readonly Member[]): void {
   out.table([['WORKER', 'HOST:PID', 'VERSION', 'SLOTS', 'QUEUES', 'STARTED'], ...members.map(cells)], ['VERSION'])
 }
 
+/** Formats a number that is counted up to `countedTo`. */
+function mostOf(count: number, countedTo: number): string {
+  return count > countedTo ? `more than ${countedTo}` : String(count)
+}
+
+/** Formats a number that is estimated beyond `countedTo`; one more than that is no estimate, but what was counted. */
+export function aboutOf(count: number, countedTo: number): string {
+  return count > countedTo + 1 ? `about ${count}` : mostOf(count, countedTo)
+}
+
 async function status(flags: { storage?: boolean; members?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
@@ -132,8 +142,8 @@ async function status(flags: { storage?: boolean; members?: boolean }, command: 
       ...(storage && { storage }),
     })
   out.talk(nameOf(settings))
-  const most = (count: number) => (count > countedTo ? `more than ${countedTo}` : String(count))
-  const about = (count: number) => (count > countedTo ? `about ${count}` : String(count))
+  const most = (count: number) => mostOf(count, countedTo)
+  const about = (count: number) => aboutOf(count, countedTo)
   const rows = [
     ['waiting', `${about(waiting)}${oldestWaitingMs === null ? '' : `, the oldest for ${span(oldestWaitingMs)}`}`],
     ['scheduled', most(scheduled)],

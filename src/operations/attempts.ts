@@ -127,7 +127,7 @@ export function attemptsOf(row: Row): JobAttempt[] {
     endedAt: dateOf(row['finished_ms'] as number | null),
     outcome: isPlain ? 'done' : 'running',
     error: null,
-    waitedMs: isPlain ? Math.max(0, Number(row['dispatched_ms']) - dueMs) : null,
+    waitedMs: isPlain ? Math.max(0, Math.round(Number(row['dispatched_ms']) - dueMs)) : null,
     waitedFor: null,
     retryInMs: null,
     units: charge((row['charged_buckets'] as string[] | null) ?? named, undefined, undefined),

@@ -23,6 +23,9 @@ it('an operator shows, sets, pins, rekeys and pauses limits by the command limit
   expect(shown.out).toMatch(/^ +60\/min, bucket of 60 +100 +no bound$/m)
   expect(shown.out).toMatch(/warning: the vendor allows 60\/min, and up to 100 may arrive in such a window$/m)
   expect(shown.err).toBe('next: `sluice limits history crm`\n')
+  const narrow = await project.run(['limits', 'show', 'crm'], { env: { COLUMNS: '80' } })
+  expect(narrow.out).toMatch(/^RULE +BURST +VENDOR LIMIT +SEES AT MOST +REFUSES AT MOST$/m)
+  expect(narrow.out).toMatch(/^ +60\/min, sliding counter +100 /m)
   expect((await project.runWarm(['doctor'])).out).toMatch(/^warn +limits +crm: the vendor allows 60\/min/m)
 
   const set = await limits('set', 'crm', '--rate', '50/min', '--concurrency', '5', '--reason', 'as they asked')

@@ -1,5 +1,6 @@
 import { expect, it, onTestFinished } from 'vitest'
 import { z } from 'zod'
+import { aboutOf } from '../../src/cli/status.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { task } from '../../src/tasks/task.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -10,6 +11,11 @@ const [known, lost] = ['known', 'lost'].map((name) => task(name, { input: z.obje
   ReturnType<typeof task>,
   ReturnType<typeof task>,
 ]
+
+it('status calls a number an estimate only if it is one', () => {
+  const counted = [10_000, 10_001, 10_002].map((count) => aboutOf(count, 10_000))
+  expect(counted).toEqual(['10000', 'more than 10000', 'about 10002'])
+})
 
 it('status lists the alarms that are raised, since when, and what to do, until their cause is gone', async () => {
   const { url } = await freshDatabase()

@@ -138,6 +138,7 @@ for (const engine of mainEngines) {
       const done = { attempt: 1, outcome: 'done', startedAt, endedAt: finishedAt, waitedMs: expect.any(Number) }
       expect(attempts).toMatchObject([{ attempt: 1, outcome: 'snoozed' }, done])
       expect(attempts[1]?.waitedMs).toBeGreaterThanOrEqual(0)
+      expect(Number.isInteger(attempts[1]?.waitedMs)).toBe(true)
     })
 
     it('shows what an attempt was charged and settled, and which limit it waited for', async () => {
