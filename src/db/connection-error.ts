@@ -1,4 +1,5 @@
 /** Errors of a connection to PostgreSQL: which mean that the outcome is unknown, and how they are reported. */
+import { Socket } from 'node:net'
 import { driver } from './driver.ts'
 import { codeOf, StoreError, UsageError, textOfError } from '../core/errors.ts'
 
@@ -30,10 +31,35 @@ const withoutTls = 'The server does not support SSL connections'
 /** Message of node-postgres for a server that wants a password, if there is none. */
 const withoutPassword = /^SASL: .* client password must be/
 
+/** Messages of node-postgres for a server that answers a wish for TLS with neither yes nor no, or sends what is no message. */
+const foreignWords = /^(There was an error establishing an SSL connection|received invalid response)/
+
+/** The first bytes of a server that is not PostgreSQL. */
+class ForeignError extends Error {}
+
 const ofOwner = 'the owner of '
 
 /** A statement without a reply in time. */
 export class LateError extends Error {}
+
+/**
+ * Returns a socket for node-postgres, which would take any bytes for the beginning of a long message, and wait for its end. Where
+ * TLS is wanted a server sends one letter first, which node-postgres checks itself.
+ */
+export function checkedSocket({ ssl }: { ssl?: unknown } = {}): Socket {
+  const socket = new Socket()
+  if (ssl) return socket
+  return socket.once('data', (first) => {
+    if (!isGreeting(first))
+      socket.destroy(new ForeignError(`it begins with ${JSON.stringify(first.toString('latin1', 0, 20))}`))
+  })
+}
+
+/** Returns true for the letter and the length of a message with which a PostgreSQL server begins; they are as in libpq. */
+function isGreeting(first: Buffer): boolean {
+  const letter = String.fromCharCode(first[0] ?? 0)
+  return letter === 'E' || ('RNv'.includes(letter) && (first.length < 5 || first.readUInt32BE(1) < 30_000))
+}
 
 /** Returns true when an error of a statement means that the connection failed, so that the outcome is unknown. */
 export function isLost(error: unknown): boolean {
@@ -68,6 +94,8 @@ function describeFailure(where: string, cause: unknown): string {
   const why = textOfError(cause)
   const refused = cause instanceof driver.DatabaseError ? String(cause.code) : ''
   const answers = `PostgreSQL at ${where} answers, but`
+  if (cause instanceof ForeignError || foreignWords.test(why))
+    return `what answers at ${where} does not speak PostgreSQL (${why}); correct host and port in DATABASE_URL`
   if (refused === '3D000')
     return `${answers} the database does not exist (${why}); create it (\`createdb\`), or correct DATABASE_URL`
   if (withoutPassword.test(why)) return `${answers} wants a password; write it into DATABASE_URL, or set PGPASSWORD`

@@ -3,7 +3,15 @@ import type pg from 'pg'
 import { driver } from './driver.ts'
 import type { Clock } from '../core/clock.ts'
 import { closedError, SluiceError, UsageError } from '../core/errors.ts'
-import { describe, resolveInTime, isLost, isStale, LateError, unreachableError } from './connection-error.ts'
+import {
+  checkedSocket,
+  describe,
+  resolveInTime,
+  isLost,
+  isStale,
+  LateError,
+  unreachableError,
+} from './connection-error.ts'
 import { LateRequests, type ServerSession } from './late-requests.ts'
 import type { Successor } from './successor.ts'
 import { type Db, type Row, silentRollbackError, SingleConnection, transactionOverError, type Tx } from './db.ts'
@@ -370,6 +378,7 @@ async function isDirect(client: pg.Client, send: (sql: string) => Promise<pg.Que
 function makePool(url: string, max: number): pg.Pool {
   const pool = new driver.Pool({
     connectionString: url,
+    stream: checkedSocket,
     max,
     connectionTimeoutMillis: 5_000,
     idleTimeoutMillis: 60_000,

@@ -4,7 +4,7 @@ import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { TLSSocket } from 'node:tls'
-import { afterEach, beforeEach, expect, it, vi } from 'vitest'
+import { afterEach, beforeEach, expect, it, onTestFinished, vi } from 'vitest'
 import { z } from 'zod'
 import { env, place } from '../../src/db/open.ts'
 import { migratedTemplate } from '../../src/db/template.ts'
@@ -188,3 +188,24 @@ it('a server that wants a password, and gets none, is not reported as silent', a
     message: expect.stringMatching(/answers, but wants a password; .*PGPASSWORD/),
   })
 })
+
+it.each(['HTTP/1.1 400 Bad Request\r\n\r\n', '-ERR unknown command\r\n', 'SSH-2.0-Server\r\n', 'J\0\0\0\x0a8.4.0\0'])(
+  'a server that is not PostgreSQL is reported as one that answers: %j',
+  async (said) => {
+    const server = createServer((socket) => {
+      socket.on('error', () => socket.destroy())
+      socket.once('data', () => socket.write(said, 'latin1'))
+    }).listen(0, '127.0.0.1')
+    onTestFinished(() => void server.close())
+    await once(server, 'listening')
+    for (const query of ['', '?sslmode=require']) {
+      const store = `postgres://u:secret@127.0.0.1:${(server.address() as AddressInfo).port}/d${query}`
+      await expect(Sluice.open({ store })).rejects.toMatchObject({
+        code: 'SLUICE_STORE_UNREACHABLE',
+        message: expect.stringMatching(
+          /^what answers at 127\.0\.0\.1:\d+\/d does not speak PostgreSQL .*DATABASE_URL$/,
+        ),
+      })
+    }
+  },
+)
