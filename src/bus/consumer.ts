@@ -7,7 +7,7 @@ import { handlerFor } from '../events/handler.ts'
 import { matches } from '../events/names.ts'
 import { Elsewhere, type ElsewhereOptions } from './elsewhere.ts'
 import { Handling, type HandlingOptions } from './handling.ts'
-import { type Held, HeldMessages, insist } from './held.ts'
+import { type Held, HeldMessages } from './held.ts'
 import { eventOf, keyOf, type Progress, progressOf } from './message.ts'
 import { forward, leftBehind, type Move, type Place, placesOf, sentOn } from './moves.ts'
 import { Order } from './order.ts'
@@ -38,7 +38,7 @@ export class ServiceConsumer {
   readonly #consumers = new Map<string, Consumer>()
   readonly #suspects: Suspects
   readonly #elsewhere: Elsewhere
-  readonly #held = new HeldMessages()
+  readonly #held: HeldMessages
   /** Events of handlers with an order that are being recorded. */
   readonly #orders = new Map<Source, Order<{ held: Held; handlers: readonly string[] }>>()
   readonly #aborted = new AbortController()
@@ -52,6 +52,7 @@ export class ServiceConsumer {
 
   constructor(options: ConsumerOptions) {
     this.#options = options
+    this.#held = new HeldMessages(options.store)
     this.#handling = new Handling({
       ...options,
       held: this.#held,
@@ -161,9 +162,8 @@ export class ServiceConsumer {
     try {
       await act
     } catch (error) {
-      const { clock, log } = this.#options.store
-      const how = { clock, log, signal: this.#aborted.signal }
-      if (!(await insist(() => delivery.isInHand, again, error, how))) delivery.reject({ requeue: true })
+      const { signal } = this.#aborted
+      if (!(await this.#held.insist(() => delivery.isInHand, again, error, signal))) delivery.reject({ requeue: true })
     }
   }
 

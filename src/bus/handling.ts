@@ -4,7 +4,7 @@ import type { Outcome } from '../claim/finish/finish.ts'
 import type { Outlet } from '../claim/outlet.ts'
 import type { Watch } from '../claim/watch.ts'
 import type { Store } from '../db/store.ts'
-import { type Held, type HeldMessages, insist } from './held.ts'
+import type { Held, HeldMessages } from './held.ts'
 import { jobOf } from './job.ts'
 import type { Republisher } from './republisher.ts'
 import type { Progress } from './message.ts'
@@ -128,8 +128,7 @@ export class Handling {
     } catch (error) {
       // It may have arrived before.
       const repeat = () => carry({ ...held.progress, handler, isDoubtful: true })
-      const { log, clock } = this.#options.store
-      if (!(await insist(() => held.delivery.isInHand, repeat, error, { log, clock, signal: this.#aborted.signal }))) {
+      if (!(await this.#options.held.insist(() => held.delivery.isInHand, repeat, error, this.#aborted.signal))) {
         this.#options.held.forget(held)
         held.delivery.reject({ requeue: true })
         return

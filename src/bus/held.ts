@@ -29,6 +29,16 @@ export class HeldMessages {
   readonly #held = new Map<string, Held>()
   /** Keys of messages that were handled here. */
   readonly #known = new RecentMap<string, true>(knownMax)
+  readonly #clock: Clock
+  readonly #log: Log
+  /** Tries of `insist` that go on, and how many there were in this outage. */
+  #open = 0
+  #failed = 0
+
+  constructor({ clock, log }: { clock: Clock; log: Log }) {
+    this.#clock = clock
+    this.#log = log
+  }
 
   /** Returns the message in hand that has this key. */
   get(key: string): Held | undefined {
@@ -56,30 +66,41 @@ export class HeldMessages {
     this.forget(held)
     if (held.key !== undefined) this.#known.set(held.key, true)
   }
+
+  /**
+   * Repeats `act`, which has failed, until it succeeds, while the message is in hand; resolves to whether it did. The message
+   * is not given back, because a queue may count how often that happens, and handlers that have had it would get it again.
+   * However many messages fail, an outage has one warning, and a line at its end.
+   */
+  async insist(
+    isInHand: () => boolean,
+    act: () => Promise<void> | undefined,
+    error: unknown,
+    signal: AbortSignal,
+  ): Promise<boolean> {
+    this.#failed = this.#open === 0 ? 1 : this.#failed + 1
+    if (this.#open++ === 0)
+      this.#log.warn(
+        'what became of an event could not be published or stored; this and what fails meanwhile is tried again each second',
+        { err: error },
+      )
+    try {
+      for (;;) {
+        await this.#clock.sleep(insistMs, signal, false)
+        if (signal.aborted || !isInHand()) return false
+        try {
+          await act()
+          return true
+        } catch {
+          // The first failure was reported.
+        }
+      }
+    } finally {
+      if (--this.#open === 0 && !signal.aborted)
+        this.#log.info('what became of events is published or stored again', { failed: this.#failed })
+    }
+  }
 }
 
 /** Time between two tries to carry out what becomes of a message, in ms. */
 const insistMs = 1_000
-
-/**
- * Repeats `act`, which has failed, until it succeeds, while the message is in hand; resolves to whether it did. The message
- * is not given back, because a queue may count how often that happens, and handlers that have had it would get it again.
- */
-export async function insist(
-  isInHand: () => boolean,
-  act: () => Promise<void> | undefined,
-  first: unknown,
-  { clock, log, signal }: { clock: Clock; log: Log; signal: AbortSignal },
-): Promise<boolean> {
-  for (let error = first; ;) {
-    log.warn('what became of an event could not be published or stored; trying again', { err: error })
-    await clock.sleep(insistMs, signal, false)
-    if (signal.aborted || !isInHand()) return false
-    try {
-      await act()
-      return true
-    } catch (next) {
-      error = next
-    }
-  }
-}

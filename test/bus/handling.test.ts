@@ -7,16 +7,40 @@ import { sourcesOf } from '../../src/bus/source.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
-import { silent } from '../../src/core/log.ts'
+import { logTo, silent } from '../../src/core/log.ts'
 import { groupsOf } from '../../src/events/groups.ts'
 import { event } from '../../src/index.ts'
 import { until } from '../until.ts'
+
+const clock = { ...systemClock, sleep: () => new Promise<void>((resolve) => setImmediate(resolve)) }
+
+it('an outage is reported once at its begin and once at its end, however many messages fail in it', async () => {
+  const lines: unknown[] = []
+  const log = logTo((level, text, details) => lines.push([level, text, details]))
+  const held = new HeldMessages({ clock, log })
+  const { signal } = new AbortController()
+  const outage = async (messages: number) => {
+    let [isAway, tries] = [true, 0]
+    const act = async () => {
+      tries++
+      if (isAway) throw new Error('away')
+    }
+    const all = Array.from({ length: messages }, () => held.insist(() => true, act, new Error('lost'), signal))
+    await until(() => tries > 5 * messages)
+    isAway = false
+    return Promise.all(all)
+  }
+  expect(await outage(3)).toEqual([true, true, true])
+  expect(await outage(1)).toEqual([true])
+  const begun = ['warn', expect.stringContaining('tried again each second'), { err: new Error('lost') }]
+  const over = (failed: number) => ['info', expect.stringContaining('published or stored again'), { failed }]
+  expect(lines).toEqual([begun, over(3), begun, over(1)])
+})
 
 it('ends of attempts are reported once, however often RabbitMQ refuses to take the retry', async () => {
   const names = new ServiceNames('a', { isQuorum: false, archive: undefined, isCelery: false })
   const [source] = sourcesOf(groupsOf([event('orders.paid').on(() => undefined)], 'a'), names)
   if (source === undefined) throw new Error('there is a group')
-  const clock = { ...systemClock, sleep: () => new Promise<void>((resolve) => setImmediate(resolve)) }
   const reported: string[] = []
   let [failures, isAcknowledged] = [3, false]
   const handling = new Handling({
@@ -36,7 +60,7 @@ it('ends of attempts are reported once, however often RabbitMQ refuses to take t
         void setImmediate(() => ended(job as ClaimedJob, { kind: 'retry', error: '{}', delayMs: 5, tookMs: 1 })),
     }),
     watch: { begun() {}, wants: () => true, ended: (_, { kind }) => void reported.push(kind) },
-    held: new HeldMessages(),
+    held: new HeldMessages({ clock, log: silent }),
     freed() {},
     settled() {},
   })
