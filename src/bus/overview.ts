@@ -10,12 +10,12 @@ import type { ServiceLine } from '../events/transport.ts'
 import { dateOf, QueueArchive } from './archive.ts'
 import { entriesOf } from './entries.ts'
 
-/** Lists the services, with what is in their queues. */
-export async function listServices(broker: Broker): Promise<ServiceLine[]> {
+/** Lists the services, with what is in their queues. @param exchange where their events are published */
+export async function listServices(broker: Broker, exchange: string): Promise<ServiceLine[]> {
   const lines: ServiceLine[] = []
   const sizes = new Map<string, Size>()
   for (const { service, at, handlers, steps, archive } of await entriesOf(broker)) {
-    const line: ServiceLine = { service, at: new Date(at), handlers: [], retrying: [], archived: null }
+    const line: ServiceLine = { service, at: new Date(at), exchange, handlers: [], retrying: [], archived: null }
     for (const { handler, pattern, queue } of handlers) {
       // A service may have thousands of handlers in one queue.
       const size = sizes.get(queue) ?? (await sizeOf(broker, queue))

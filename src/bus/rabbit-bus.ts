@@ -191,7 +191,7 @@ export class RabbitBus implements Transport {
   }
 
   async services(): Promise<ServiceLine[]> {
-    return listServices(await this.broker())
+    return listServices(await this.broker(), namesOf(unrouted, this.settings).exchange)
   }
 
   async find(id: string): Promise<EventRecord | undefined> {

@@ -237,13 +237,19 @@ async function remove(service: string, handler: string | undefined, _: object, c
   )
   if (gone.length === 0) process.exitCode = 1
   if (out.json) return out.object({ service, removed: gone })
-  const bound = services.find((each) => each.service === service)?.handlers ?? []
-  const one = bound.find((each) => handler === undefined || each.handler === handler)
-  if (one !== undefined) {
+  const line = services.find((each) => each.service === service)
+  const bound = line?.handlers.filter((each) => handler === undefined || each.handler === handler) ?? []
+  if (line !== undefined && bound.length > 0) {
     // A service that has moved to RabbitMQ has subscriptions in the store, too.
     for (const name of gone) out.line(`${service} ${name} removed from the store`)
-    out.talk(`service "${service}" has its subscriptions in RabbitMQ, as bindings, and this command ends none`)
-    return out.hint(`unbind ${one.pattern} from the queue ${one.queue} in RabbitMQ, when no handler of it needs that`)
+    out.talk(
+      `service "${service}" has its subscriptions in RabbitMQ, as bindings of the exchange ${line.exchange}, and this command ends none`,
+    )
+    for (const each of new Set(bound.map(({ pattern, queue }) => `${pattern} from the queue ${queue}`)))
+      out.hint(`unbind ${each} in RabbitMQ, when no handler of it needs that`)
+    if (handler === undefined)
+      out.hint('or delete these queues, when no program of the service runs; its archive stays')
+    return
   }
   if (gone.length === 0) {
     out.talk(`service "${service}" has no such subscription`)

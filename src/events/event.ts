@@ -25,8 +25,8 @@ export interface EmitOptions {
    */
   tx?: TxLike | undefined
   /**
-   * The event's id, a UUIDv7 made within a day of now; emitting it again changes nothing, and no event of another type may have it.
-   * Default: a new one.
+   * The event's id, a UUIDv7 made within a day of now. Default: a new one. Through the store an id is emitted once: again it changes
+   * nothing, and no event of another type may have it. Over RabbitMQ each emit is delivered, whatever its id.
    */
   id?: string | undefined
   /**

@@ -10,6 +10,8 @@ export interface ServiceLine {
   service: string
   /** When a process of it last started. */
   at: Date
+  /** The exchange of which its queues have bindings. */
+  exchange: string
   /** `waiting`: events in the queue of its group, those in hand included; `isLive`: somebody takes them. */
   handlers: { handler: string; pattern: string; queue: string; waiting: number; isLive: boolean }[]
   /** How many events wait for a retry in the queue of each step of the backoffs. */

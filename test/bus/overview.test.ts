@@ -91,12 +91,12 @@ it('the overview reads what it understands of the entries that other programs an
 
 it('the overview looks once at the queue that handlers share', async () => {
   const broker = await stranger((await freshBroker()).url)
-  expect(await listServices(broker)).toEqual([])
+  expect(await listServices(broker, 'sluice.events')).toEqual([])
   const handlers = ['a', 'b', 'c'].map((handler) => ({ handler, pattern: `x.${handler}`, queue: 'q' }))
   const entry = { service: 's', at: new Date(0).toISOString(), handlers, steps: [], archive: null }
   await broker.publish({ routingKey: directory, body: Buffer.from(JSON.stringify(entry)) })
   const queues: string[] = []
   broker.findQueue = async (queue) => void queues.push(queue)
-  expect(await listServices(broker)).toMatchObject([{ service: 's', handlers }])
+  expect(await listServices(broker, 'sluice.events')).toMatchObject([{ service: 's', handlers }])
   expect(queues).toEqual(['q'])
 })

@@ -145,6 +145,12 @@ it('the command line shows the archive of a service on RabbitMQ, replays it and 
   expect(moved).toMatchObject({ code: 0, out: expect.stringContaining('numbers audit removed from the store') })
   expect(moved.err).toContain('unbind demo.# from the queue sluice.events:numbers:main in RabbitMQ')
   expect(bound.err).toContain('unbind demo.# from the queue sluice.events:numbers:main in RabbitMQ')
+  expect(bound.err).toContain('as bindings of the exchange sluice.events, ')
+  expect(bound.err).not.toContain('delete')
+  const whole = await project.runWarm(['events', 'remove', 'numbers'])
+  for (const pattern of ['demo.#', 'demo.number.even'])
+    expect(whole.err).toContain(`unbind ${pattern} from the queue sluice.events:numbers:main in RabbitMQ`)
+  expect(whole.err).toContain('or delete these queues, when no program of the service runs; its archive stays')
   expect(strange.err).toContain('SLUICE_NO_ARCHIVE: RabbitMQ has no queue "sluice.archive:number" in this virtual host')
   expect(handled.err).toContain('over RabbitMQ those are found that wait for a retry, have failed, or are for nobody')
   for (const verb of ['replay', 'discard', 'export']) {
