@@ -11,7 +11,8 @@ const { BENCH_AMQP: amqp, BENCH_QUEUE: queue, BENCH_PREFETCH } = process.env
 const prefetch = Number(BENCH_PREFETCH)
 const times = []
 const noop = task('noop', { input: z.unknown(), run: () => void times.push(monotonicMs()) })
-if (process.argv[2] === 'sluice') await workDirectly([noop], { amqp, celery: [queue], concurrency: prefetch })
+if (process.argv[2] === 'sluice')
+  await workDirectly([noop], { celeryBroker: amqp, celery: [queue], concurrency: prefetch })
 else {
   const connection = await amqplib.connect(amqp)
   connection.connection?.stream?.setNoDelay?.(true)

@@ -22,7 +22,8 @@ export async function openRedisPost(place: RedisPlace & { visibleAfterMs: number
   return new RedisPost(await redisCarrier(place), place)
 }
 
-class RedisPost implements Post {
+/** Uses a Redis, which it closes in the end. */
+export class RedisPost implements Post {
   readonly lowerFirst = true
   readonly #carrier: Carrier
   readonly #place: RedisPlace & { visibleAfterMs: number }

@@ -34,7 +34,7 @@ export function addressOf(url: string): BrokerAddress {
   const { tls, auth, hosts = '', vhost = '', query } = form.exec(url.trim())?.groups ?? {}
   if (/^rediss?[+:]/.test(url.trim()))
     throw badUrl(
-      'this is a Redis. Messages of Celery producers are read from one that CELERY_BROKER_URL names; remote tasks, fleets and workers without a store need a RabbitMQ',
+      'this is a Redis. Messages of Celery producers are read from one that CELERY_BROKER_URL names; remote tasks and fleets need a RabbitMQ',
     )
   if (hosts === '') throw badUrl('it has another form')
   const [username, password] = auth?.split(/:(.*)/).map(decodePart) ?? []

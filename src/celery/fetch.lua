@@ -1,19 +1,27 @@
--- Takes messages from lists and notes them as held, in one step, so that none is lost in between. KEYS: the hash and the index of
--- held messages, then the lists, in order. ARGV: what the new tags begin with; how many are wanted; after how many ms a held message
--- is due; what to add to its time, in ms, so that it is due sooner; then the queue of each list, as JSON. Returns what the tags
--- begin with, so that the reply names its call; what it took, as {tag, place of the list, text}; and what is due, as {tag, text, noted time}.
-local held, index = KEYS[1], KEYS[2]
+-- Takes messages from lists and notes them as held, in one step, so that none is lost in between; before that, those that have waited
+-- for their time go to their lists. KEYS: the hash and the index of held messages, the sorted set of those that wait, then the lists, in
+-- order. ARGV: what the new tags begin with; how many are wanted; after how many ms a held message is due; what to add to its time, in
+-- ms, so that it is due sooner; then the queue of each list, as JSON. Returns what the tags begin with, so that the reply names its
+-- call; what it took, as {tag, place of the list, text}; and what is due, as {tag, text, noted time}.
+local held, index, waiting = KEYS[1], KEYS[2], KEYS[3]
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
+local ready = redis.call('ZRANGEBYSCORE', waiting, '-inf', string.format('%.6f', now), 'LIMIT', 0, 1000)
+for _, member in ipairs(ready) do
+  local list, text = string.match(member, '^(.*)\n(.*)$')
+  -- To the end, where new ones go: if they came to the front, and faster than workers take them, others would never be reached. A list that
+  -- Redis refuses, because it is none or the memory is full, holds up no other message.
+  if list and type(redis.pcall('LPUSH', list, text)) == 'number' then redis.call('ZREM', waiting, member) end
+end
 local taken = {}
-for i = 3, #KEYS do
+for i = 4, #KEYS do
   while #taken < tonumber(ARGV[2]) do
     local text = redis.call('RPOP', KEYS[i])
     if not text then break end
     local tag = ARGV[1] .. #taken
-    redis.call('HSET', held, tag, '[' .. text .. ', "", ' .. ARGV[i + 2] .. ']')
+    redis.call('HSET', held, tag, '[' .. text .. ', "", ' .. ARGV[i + 1] .. ']')
     redis.call('ZADD', index, string.format('%.6f', now + ARGV[4] / 1000), tag)
-    taken[#taken + 1] = { tag, i - 3, text }
+    taken[#taken + 1] = { tag, i - 4, text }
   end
 end
 local due = {}

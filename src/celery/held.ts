@@ -29,9 +29,22 @@ export interface Taken {
 
 /** The list of messages that nobody can read, for people. */
 export const parkedKey = 'sluice.parked'
+/** The messages that wait for a time, by that time: wall time of Redis in s. */
+export const waitingKey = 'sluice.waiting'
 
 /** Most messages renewed in one step, in which Redis does nothing else. */
 const renewedMost = 1_000
+
+/** When a message comes again, and where; see the fields. */
+export interface PutOff {
+  /** 0 or less: at once. */
+  afterMs: number
+  queue: string
+  priority: number | undefined
+  text: string
+  /** It comes again even if nothing is held under its tag. */
+  isEnded: boolean
+}
 
 /** The messages that the workers of one Redis hold. */
 export class HeldMessages {
@@ -43,6 +56,7 @@ export class HeldMessages {
   readonly #fetch = new Script(scripts['celery/fetch'] ?? '')
   readonly #move = new Script(scripts['celery/move'] ?? '')
   readonly #renew = new Script(scripts['celery/renew'] ?? '')
+  readonly #putOff = new Script(scripts['celery/put-off'] ?? '')
   /** Tags under which something may be held of which nobody knows, because a fetch, or what follows it, has failed. */
   #astray: string[] = []
 
@@ -61,7 +75,7 @@ export class HeldMessages {
     this.#log = options.log
   }
 
-  /** Takes up to `most` messages of queues, by priority and then in the order given, and gives back what is due. */
+  /** Takes up to `most` messages of queues, by priority and then in the order given, and gives back what is due, and what has waited. */
   async take(queues: readonly string[], most: number): Promise<Taken[]> {
     await this.#findAstray()
     const lists = listsOf('').flatMap((list) => queues.map((queue) => ({ queue, list: queue + list })))
@@ -73,7 +87,7 @@ export class HeldMessages {
       this.#sooner,
       ...lists.map(({ queue }) => JSON.stringify(queue)),
     ]
-    const keys = lists.map(({ list }) => list)
+    const keys = [waitingKey, ...lists.map(({ list }) => list)]
     try {
       const found = await this.#run(this.#fetch, keys, args)
       const [taken, due] = found as [[string, number, string][], [string, string, string][]]
@@ -109,6 +123,12 @@ export class HeldMessages {
   release({ tag, queue, text }: Taken, isBegun = true): Promise<boolean> {
     // Its text is known. A reply to HGET names no call, so it might have the text of another message.
     return this.#giveBack(tag, `[${text}, "", ${JSON.stringify(queue)}]`, isBegun)
+  }
+
+  /** Has it come again with another text, and not be held any more, in one step. False as for `end`: then nothing was done. */
+  async putOff(tag: string, { afterMs, queue, priority, text, isEnded }: PutOff): Promise<boolean> {
+    const args = [tag, String(afterMs), text, isEnded ? '1' : '']
+    return (await this.#run(this.#putOff, [waitingKey, listOf(queue, priority)], args))[0] === 1
   }
 
   /** Puts what cannot be read where people find it. */

@@ -48,8 +48,13 @@ function matchesPattern(pattern: string, routingKey: string): boolean {
   }
 }
 
-/** Writes a message. @param tag unique among all messages */
-export function writeEnvelope(message: WireMessage, { exchange, routingKey }: Address, tag: string): string {
+/** Writes a message. @param tag unique among all messages; `isPythons`: as of `writeJson` */
+export function writeEnvelope(
+  message: WireMessage,
+  { exchange, routingKey }: Address,
+  tag: string,
+  isPythons = false,
+): string {
   const { body, contentType, contentEncoding, headers, correlationId, replyTo, deliveryMode, expiration } = message
   const properties = {
     correlation_id: correlationId,
@@ -62,7 +67,7 @@ export function writeEnvelope(message: WireMessage, { exchange, routingKey }: Ad
     delivery_tag: tag,
   }
   const all = { 'content-encoding': contentEncoding, 'content-type': contentType, headers, properties }
-  return writeJson({ body: body.toString('base64'), ...all }, 'a message')
+  return writeJson({ body: body.toString('base64'), ...all }, 'a message', isPythons)
 }
 
 /** Reads a message. @throws SluiceError SLUICE_CELERY_MESSAGE */

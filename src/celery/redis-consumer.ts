@@ -1,8 +1,9 @@
 /** Receives the messages of queues in Redis, as a worker of Celery does. */
+import { randomUUID } from 'node:crypto'
 import { systemClock } from '../core/clock.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import { HeldMessages, type Taken } from './held.ts'
-import { readEnvelope } from './kombu.ts'
+import { readEnvelope, writeEnvelope } from './kombu.ts'
 import { openPlace, type RedisPlace } from './redis-transport.ts'
 import type { WireMessage } from './wire.ts'
 
@@ -18,6 +19,11 @@ export interface RedisDelivery {
   ack(): Promise<boolean>
   /** Puts it back to the front of its queue. */
   requeue(): Promise<boolean>
+  /**
+   * Has it come back to its queue in this form after so many ms; 0 or less: at once. Also if `ack` was called; if it fails then, and is
+   * called again, the message may come twice.
+   */
+  putOff(message: WireMessage, afterMs: number): Promise<boolean>
 }
 
 /** Parameters of `consumeRedis`; see the fields. */
@@ -35,6 +41,8 @@ export interface RedisConsumerOptions extends RedisPlace {
 
 /** Redis cannot wait for several lists and note what it takes in one step, so this looks again and again. */
 const pollEveryMs = 10
+/** Most messages taken in one step, in which Redis does nothing else. */
+const stepMax = 500
 const againAfterMs = 200
 
 /** Begins to receive. @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_REDIS_UNREACHABLE */
@@ -51,6 +59,7 @@ export class RedisConsumer {
   readonly #taken = new Map<string, TakenHere>()
   readonly #ended = new AbortController()
   #pause = new AbortController()
+  #prefetch: number
   /** The taking that is under way. */
   #taking: Promise<unknown> | undefined
   #isStopped = false
@@ -66,6 +75,7 @@ export class RedisConsumer {
     this.#options = options
     this.#held = new HeldMessages(redis, { prefix, log, visibleAfterMs, heldForMs })
     this.#queues = queues
+    this.#prefetch = options.prefetch
     this.#renewEveryMs = heldForMs / 4
     this.#done = this.#run()
   }
@@ -73,6 +83,12 @@ export class RedisConsumer {
   /** Messages that were received and are not settled. */
   get inHand(): number {
     return this.#taken.size
+  }
+
+  /** Changes the most messages in hand. */
+  setPrefetch(prefetch: number): void {
+    this.#prefetch = prefetch
+    this.#pause.abort()
   }
 
   /** Receives no more; what is in hand stays so, and can still be settled. */
@@ -125,7 +141,8 @@ export class RedisConsumer {
   }
 
   async #take(): Promise<number> {
-    const taken = await this.#held.take(this.#queues, Math.max(0, this.#options.prefetch - this.inHand))
+    const most = Math.min(stepMax, Math.max(0, this.#prefetch - this.inHand))
+    const taken = await this.#held.take(this.#queues, most)
     const last = taken.at(-1)?.queue
     if (last !== undefined) this.#queues = [...this.#queues.filter((queue) => queue !== last), last]
     for (const one of taken) await this.#deliver(one)
@@ -140,7 +157,7 @@ export class RedisConsumer {
     } catch (error) {
       return this.#held.park(tag, text, error)
     }
-    const taken: TakenHere = { ...one, isHeld: true }
+    const taken: TakenHere = { ...one, isHeld: true, isEnded: false }
     this.#taken.set(tag, taken)
     // It came while the subscription ended, so nobody has begun it.
     if (this.#isStopped) return void (await this.#settle(taken, () => this.#held.release(taken, false)))
@@ -150,8 +167,17 @@ export class RedisConsumer {
       get isHeld() {
         return taken.isHeld
       },
-      ack: () => this.#settle(taken, () => this.#held.end(tag)),
+      ack: () => {
+        taken.isEnded = true
+        return this.#settle(taken, () => this.#held.end(tag))
+      },
       requeue: () => this.#release(taken),
+      putOff: (message, afterMs) => {
+        const copy = writeEnvelope(message, { exchange: '', routingKey: queue }, randomUUID(), true)
+        const { priority } = message
+        const act = () => this.#held.putOff(tag, { afterMs, queue, priority, text: copy, isEnded: taken.isEnded })
+        return taken.isEnded ? act() : this.#settle(taken, act)
+      },
     })
   }
 
@@ -177,4 +203,6 @@ export class RedisConsumer {
 /** A message that this process has taken. */
 interface TakenHere extends Taken {
   isHeld: boolean
+  /** It was acknowledged, or is being so. */
+  isEnded: boolean
 }

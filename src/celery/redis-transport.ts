@@ -36,6 +36,9 @@ export async function redisCarrier(place: RedisPlace): Promise<Carrier> {
   return new RedisCarrier(redis, place)
 }
 
+/** A connection that its owner opens. */
+export const carrierOn = (redis: RedisConnection, place: RedisPlace): Carrier => new RedisCarrier(redis, place)
+
 /** How Redis refuses a user. */
 const refusals = /\b(WRONGPASS|NOAUTH|NOPERM)\b/
 

@@ -64,9 +64,12 @@ const known = new Set(
     'ignore_result compression'
   ).split(' '),
 )
-/** Headers that RabbitMQ adds: with them a copy looks like a message that goes in circles, and is dropped. */
+/**
+ * Headers that RabbitMQ adds: with them a copy looks like a message that goes in circles, and is dropped; and the one that kombu adds over
+ * Redis to what was delivered.
+ */
 const isBrokers = (name: string) =>
-  name.startsWith('x-') && /^x-(death|first-death-|last-death-|delivery-count|acquired-count)/.test(name)
+  name === 'redelivered' || /^x-(death|first-death-|last-death-|delivery-count|acquired-count)/.test(name)
 
 /** Returns headers without those that RabbitMQ has added. */
 export function withoutBrokers(headers: Readonly<Record<string, unknown>>): Record<string, unknown> {

@@ -106,7 +106,7 @@ class AmqpCarrier implements Carrier {
 }
 
 /** A delivery as the codec reads it. */
-export function readDelivery({ body, properties }: Delivery): WireMessage {
+export function readDelivery({ body, properties }: Pick<Delivery, 'body' | 'properties'>): WireMessage {
   const { contentType, contentEncoding, correlationId, replyTo, priority, headers } = properties as {
     contentType?: string
     contentEncoding?: string

@@ -3,7 +3,7 @@ import { UsageError } from '../core/errors.ts'
 import { type DirectOptions, workDirectly, type WorkOptions } from '../index.ts'
 import { loadedFiles, needCode } from './config.ts'
 import { many } from './output.ts'
-import { celeryWork } from '../worker/celery-work.ts'
+import { celeryPlaces, celeryWork } from '../worker/celery-work.ts'
 import { type Settings, unlessIn } from './settings.ts'
 import { listenForStop, surviveStrays } from './stop.ts'
 
@@ -23,28 +23,18 @@ export async function workWithoutStore(
   const loading = needCode(settings.config, file).finally(() => process.send?.({ files: loadedFiles() }))
   const { tasks, handlers, schedules } = await loading
   const { celery: of, queues, rate, ...options } = chosen
-  const {
-    queues: celery = [],
-    events = false,
-    trackStarted = false,
-    routes,
-    ...unknown
-  } = of === undefined ? {} : celeryWork(of)
-  if (Object.values(unknown).some((value) => value !== undefined))
-    throw new UsageError('SLUICE_BAD_OPTION', 'a worker without a store reads RabbitMQ only')
+  const { queues: celery = [], ...reading } = of === undefined ? {} : celeryWork(of)
   if (queues !== undefined || rate !== undefined)
     throw new UsageError('SLUICE_BAD_OPTION', 'a worker without a store has no --queues and no --rate: give --celery')
   refuseStored(settings, { handlers: handlers.length, schedules: schedules.length })
   const { allowPrivate, redisPrefix } = settings.config.fields
   const worker = await workDirectly(tasks, {
     ...options,
+    ...reading,
     ...how,
     celery,
     log: out.log,
-    events,
-    trackStarted,
-    routes,
-    amqp,
+    celeryBroker: celeryPlaces({}, amqp).celeryBroker,
     redis,
     redisPrefix: unlessIn('SLUICE_REDIS_PREFIX', redisPrefix),
     allowPrivate: unlessIn('SLUICE_ALLOW_PRIVATE', allowPrivate),

@@ -75,7 +75,10 @@ export function workCommand(): Command {
     .description('run jobs until Ctrl-C or SIGTERM; running attempts finish first')
     .addOption(rare('--broker', 'work on what `sluice dispatch` gives over RabbitMQ (env AMQP_URL)'))
     .addOption(
-      rare('--direct', 'without a store: execute --celery with grants of a Redis alone (env REDIS_URL, AMQP_URL)'),
+      rare(
+        '--direct',
+        'without a store: execute --celery with grants of a Redis alone (env REDIS_URL, CELERY_BROKER_URL)',
+      ),
     )
     .addOption(rare('--park', 'with --direct: put tasks that have failed for good into the queue <queue>.parked, too'))
     .addOption(

@@ -4,9 +4,7 @@ import { logParked, park } from '../absorb/parking.ts'
 import type { Post } from '../absorb/post.ts'
 import type { Presence } from '../absorb/presence.ts'
 import type { Results } from '../absorb/results.ts'
-import type { Broker, Delivery } from '../amqp/broker.ts'
-import { delayMaxMs, delayTopology, publishLater } from '../amqp/delays.ts'
-import { publishOrDeclare } from '../amqp/publish-errors.ts'
+import { delayMaxMs } from '../amqp/delays.ts'
 import type { TaskResult } from '../celery/result.ts'
 import { blank, withoutBrokers, writeTask } from '../celery/task-message.ts'
 import { readDelivery } from '../celery/transport.ts'
@@ -17,12 +15,13 @@ import type { Clock } from '../core/clock.ts'
 import { StoreError, textOfError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { delayMs } from '../core/retry.ts'
+import type { Delivery, DirectBroker } from './broker.ts'
 import type { Entry } from './intake.ts'
 import { copyOf, parkedHeaders, type Progress } from './message.ts'
 
 /** Parameters of `Ends`; see the fields. */
 export interface EndsOptions {
-  broker: Broker
+  broker: Pick<DirectBroker, 'sendLater'>
   /** The same broker, as results take it. */
   post: Post
   results: Results
@@ -60,8 +59,8 @@ export class Ends {
   }
 
   /**
-   * Sends a message to its queue again, after a delay in ms. Resolves when that is confirmed. If the broker cannot make
-   * it wait for so long at a time, it comes back earlier, with the time at which it is due in a header.
+   * Sends a message to its queue again, after a delay in ms. Resolves when that is confirmed. What waits for longer than `delayMaxMs`
+   * comes back earlier, with the time at which it is due in a header.
    */
   async sendLater(
     { delivery, queue, mayHaveBeenSent = false }: Pick<Entry, 'delivery' | 'queue' | 'mayHaveBeenSent'>,
@@ -71,13 +70,8 @@ export class Ends {
     const isDoubtful = progress.isDoubtful || mayHaveBeenSent
     const { broker, clock } = this.#options
     const due = ms > delayMaxMs ? { dueMs: Math.ceil(clock.wallMs() + ms) } : {}
-    await publishOrDeclare(
-      () => publishLater(broker, copyOf(delivery, { ...progress, isDoubtful, ...due }), queue, ms),
-      async () => {
-        // Somebody has deleted the queues in which messages wait, or its own queue.
-        await (ms > 0 ? broker.declare(delayTopology()) : broker.use((channel) => channel.assertQueue(queue)))
-      },
-    )
+    const copy = copyOf(delivery, { ...progress, isDoubtful, ...due })
+    await broker.sendLater(delivery, copy, queue, Math.min(ms, delayMaxMs))
   }
 
   /** Reports that a message was revoked, or has expired. */

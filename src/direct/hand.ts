@@ -1,5 +1,5 @@
 /** The messages in one worker's hands: from their delivery to their acknowledgement. */
-import type { Delivery } from '../amqp/broker.ts'
+import { setMaxListeners } from 'node:events'
 import { callOf } from '../absorb/call.ts'
 import { headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
 import { readDelivery } from '../celery/transport.ts'
@@ -16,6 +16,7 @@ import { Waiters } from '../core/waiters.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import type { Labels } from '../worker/labels.ts'
 import type { Bookings } from './bookings.ts'
+import type { Delivery } from './broker.ts'
 import { type Ends, lostError } from './ends.ts'
 import { Gate } from './gate.ts'
 import { Inbox } from './inbox.ts'
@@ -86,6 +87,8 @@ export class Hand {
   constructor(options: HandOptions) {
     this.#options = options
     const { clock, limits } = options
+    // Each message that is tried again waits with it.
+    setMaxListeners(Infinity, this.#end.signal)
     this.#outlet = options.outlet(localReports((job, outcome) => this.#endAttempt(job, outcome)))
     this.#inbox = new Inbox({
       clock,
@@ -317,7 +320,7 @@ export class Hand {
       try {
         await this.#carry(entry, carry)
         await reach('direct.settled', entry)
-        this.#known.set(entry.key, true)
+        if (entry.delivery.isElsewhere !== true) this.#known.set(entry.key, true)
         entry.delivery.ack()
         break
       } catch (error) {

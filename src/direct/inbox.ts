@@ -2,9 +2,9 @@
  * Messages that wait to be read, and denied ones that wait to be copied to a delay queue. Both happen for a part of each turn of the
  * event loop: a thousand messages at once would hold up attempts, whose grants would grow old.
  */
-import type { Delivery } from '../amqp/broker.ts'
 import type { Clock } from '../core/clock.ts'
 import type { AnyTask } from '../tasks/task.ts'
+import type { Delivery } from './broker.ts'
 import type { Entry } from './intake.ts'
 
 /** Parameters of `Inbox`; see the fields. */

@@ -1,6 +1,5 @@
 /** Reads messages of Celery producers: what each calls, and what it needs. */
 import { hash } from 'node:crypto'
-import type { Delivery } from '../amqp/broker.ts'
 import { type Call, callOf, unknownTask } from '../absorb/call.ts'
 import { inputOf } from '../celery/arguments.ts'
 import type { TaskMessage } from '../celery/task-message.ts'
@@ -9,6 +8,7 @@ import { costOf } from '../limits/cost.ts'
 import type { Labels } from '../worker/labels.ts'
 import { bucketsOf } from '../tasks/place.ts'
 import type { AnyTask } from '../tasks/task.ts'
+import type { Delivery } from './broker.ts'
 import { type Progress, progressHeader, progressOf } from './message.ts'
 
 /** A message in hand. */

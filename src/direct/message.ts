@@ -1,10 +1,10 @@
 /** The note about earlier deliveries that workers without a store write into a header of a Celery message when they publish it again. */
-import type { Delivery } from '../amqp/broker.ts'
 import { delayHeaderStart } from '../amqp/delays.ts'
-import type { Message } from '../amqp/publisher.ts'
 import { withoutBrokers } from '../celery/task-message.ts'
-import { messageOf, readDelivery } from '../celery/transport.ts'
+import { readDelivery } from '../celery/transport.ts'
+import type { WireMessage } from '../celery/wire.ts'
 import type { Known } from '../claim/claimed-job.ts'
+import type { Delivery } from './broker.ts'
 
 /** The history of a message; a fresh one has none. */
 export interface Progress extends Known {
@@ -21,7 +21,7 @@ export interface Progress extends Known {
 /** The header, as JSON. */
 export const progressHeader = 'sluice-progress'
 /** True in a message that was sent again after a lost connection, so that it may be there twice. */
-const againHeader = 'sluice-again'
+export const againHeader = 'sluice-again'
 
 const fresh: Progress = {
   attempt: 0,
@@ -59,7 +59,7 @@ function parsed(text: string): Progress {
 }
 
 /** Returns the message with its present history, and without the headers that the broker and its waits have added. */
-export function copyOf(delivery: Delivery, progress: Progress): Omit<Message, 'exchange' | 'routingKey'> {
+export function copyOf(delivery: Delivery, progress: Progress): WireMessage {
   const wire = readDelivery(delivery)
   const { deliveryMode } = delivery.properties as { deliveryMode?: number }
   const own = Object.entries(withoutBrokers(wire.headers)).filter(
@@ -69,8 +69,7 @@ export function copyOf(delivery: Delivery, progress: Progress): Omit<Message, 'e
   const retries = typeof wire.headers['retries'] === 'number' ? { retries: progress.failed } : {}
   const noted = JSON.stringify({ ...progress, turn: progress.turn + 1 })
   const headers = { ...Object.fromEntries(own), ...retries, [progressHeader]: noted }
-  const { body, properties } = messageOf({ ...wire, headers, deliveryMode: deliveryMode === 1 ? 1 : 2 })
-  return { body, properties: properties ?? {}, again: { [againHeader]: true } }
+  return { ...wire, headers, deliveryMode: deliveryMode === 1 ? 1 : 2 }
 }
 
 /** Returns the headers of a message that failed and is put aside: by them it differs from the same message before. */

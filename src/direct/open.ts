@@ -1,30 +1,36 @@
 /** Opens a worker without a store, by options or by the environment. */
-import { openBroker } from '../amqp/broker.ts'
+import { isRedis } from '../celery/connect.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
-import type { Duration } from '../core/rate.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
 import { env } from '../db/open.ts'
 import type { RedisClient } from '../redis/client.ts'
 import { openRedis } from '../redis/connect.ts'
 import { sharingOf } from '../redis/peer.ts'
 import { type LogOptions, reportOf } from '../report/options.ts'
 import type { AnyTask } from '../tasks/task.ts'
-import { celeryRoutes } from '../worker/celery-work.ts'
+import { celeryPlaces, celeryRoutes } from '../worker/celery-work.ts'
 import { type Labels, labelsOf } from '../worker/labels.ts'
 import { checkWork, graceMsOf } from '../worker/options.ts'
+import { openRabbit } from './rabbit-broker.ts'
+import { openRedisBroker } from './redis-broker.ts'
 import { DirectWorker } from './worker.ts'
 
 /** Options of a worker without a store; see the fields. */
 export interface DirectOptions extends LogOptions {
   /** Queues of Celery to execute. */
   celery: readonly string[]
-  /** The RabbitMQ of the producers; default `AMQP_URL`. */
-  amqp?: string | undefined
+  /** The broker of the producers, a RabbitMQ or a Redis; default `CELERY_BROKER_URL`, else `AMQP_URL`. */
+  celeryBroker?: string | undefined
+  /** The prefix of all keys of a broker in Redis: `global_keyprefix` of Celery's workers. Default: none. */
+  keyPrefix?: string | undefined
+  /** `visibility_timeout` of a broker in Redis: the same in all of its workers. Default '1h', as Celery's. */
+  visibilityTimeout?: Duration | undefined
   /** The Redis that has the limits (docs/redis.md), needed if a task has one; default `REDIS_URL`. */
   redis?: string | RedisClient | undefined
   /** Prefix of every key in Redis; default `SLUICE_REDIS_PREFIX`, else `sluice:`. */
   redisPrefix?: string | undefined
-  /** Where results go, as the producers' `result_backend`; default `CELERY_RESULT_BACKEND`, else `rpc://`. */
+  /** Where results go, as the producers' `result_backend`; default `CELERY_RESULT_BACKEND`, else a broker in Redis, else `rpc://`. */
   celeryResults?: string | undefined
   /** Attempts at once, and messages read ahead of acknowledgements; 1 to 10,000, default 10. */
   concurrency?: number | undefined
@@ -59,9 +65,9 @@ export interface DirectOptions extends LogOptions {
  * that are away.
  */
 export async function workDirectly(tasks: readonly AnyTask[], options: DirectOptions): Promise<DirectWorker> {
-  const { celery, clock = systemClock, concurrency = 10, celeryResults = env('CELERY_RESULT_BACKEND') } = options
-  const { acks = 'late' } = options
-  checkWork(tasks, { celery, concurrency })
+  const { celery: queues, keyPrefix = '', visibilityTimeout = '1h', acks = 'late' } = options
+  const { clock = systemClock, concurrency = 10 } = options
+  checkWork(tasks, { celery: { queues, keyPrefix, visibilityTimeout }, concurrency })
   if (!['late', 'early'].includes(acks))
     throw new UsageError('SLUICE_BAD_OPTION', `\`acks\` is "${acks}"; it must be late or early`)
   const labels = await labelsOf(options.labels)
@@ -75,22 +81,27 @@ export async function workDirectly(tasks: readonly AnyTask[], options: DirectOpt
       'SLUICE_NO_REDIS',
       'these tasks have limits, whose grants a worker without a store takes in Redis: set REDIS_URL (redis://host:6379/0), or the option `redis`',
     )
-  const results = celeryResults === undefined || celeryResults === 'rpc://' ? undefined : openRedis(celeryResults)
-  const amqp = options.amqp ?? env('AMQP_URL')
-  if (amqp === undefined)
+  const { celeryBroker: url, celeryResults } = celeryPlaces(options, env('AMQP_URL'))
+  if (url === undefined)
     throw new UsageError(
       'SLUICE_NO_BROKER',
-      'the tasks of Celery producers come from a RabbitMQ: set AMQP_URL (amqp://user:password@host:5672/vhost), or the option `amqp`',
+      'the tasks of Celery producers come from a broker: set CELERY_BROKER_URL (amqp://user:password@host:5672/vhost, or redis://host:6379/0), or the option `celeryBroker`',
     )
+  const place = celeryResults ?? (isRedis(url) ? url : 'rpc://')
+  const results = place === 'rpc://' ? undefined : openRedis(place)
   const report = reportOf(options, clock)
-  const broker = await openBroker({ url: amqp, name: 'sluice direct', log: report.log, isPatient: true })
+  const { log } = report
+  const visibleAfterMs = durationMs(visibilityTimeout)
+  const broker = isRedis(url)
+    ? await openRedisBroker({ url, prefix: keyPrefix, log, visibleAfterMs, clock })
+    : await openRabbit(url, log)
   const close = async () => void (await Promise.all([broker.close(), redis?.close(), results?.close()]))
   let worker: DirectWorker | undefined
   try {
     await Promise.all([redis?.load(), results?.load()])
     worker = new DirectWorker({
       tasks,
-      queues: celery,
+      queues,
       broker,
       redis,
       prefix,

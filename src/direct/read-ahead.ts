@@ -2,7 +2,6 @@
  * How many messages a worker reads ahead: as many as it has slots, so that no message waits here that another worker
  * could begin. While most messages are denied it reads many more, so that it soon sees the messages behind them.
  */
-import type { Consumer } from '../amqp/consumer.ts'
 import type { Clock } from '../core/clock.ts'
 
 /** The counts of one worker since it began. */
@@ -26,7 +25,7 @@ export interface ReadAheadOptions {
    */
   isWideAllowed: boolean
   counts(): Readonly<DirectCounts>
-  consumers(): readonly Consumer[]
+  setPrefetch(prefetch: number): unknown
 }
 
 /** How many messages, and about how many bytes, are then read ahead; the broker gets no more copies than that at a time. */
@@ -67,9 +66,8 @@ export class ReadAhead {
 
   /** Adapts the number until no more messages are denied than usual. */
   async #look(): Promise<void> {
-    const { clock, slots, counts, consumers } = this.#options
+    const { clock, slots, counts, setPrefetch: set } = this.#options
     const { signal } = this.#end
-    const set = (prefetch: number) => Promise.all(consumers().map((consumer) => consumer.setPrefetch(prefetch)))
     let [before, now] = [{ ...counts() }, slots]
     for (let quiet = 0; quiet < quietMax;) {
       await clock.sleep(lookMs, signal, false)

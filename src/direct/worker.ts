@@ -1,11 +1,9 @@
 /** A worker without a store: executes tasks of Celery producers, and takes their grants itself, in Redis. */
 import type { CallInHand } from '../absorb/inspection.ts'
 import { Presence } from '../absorb/presence.ts'
-import { RabbitPost } from '../absorb/rabbit-post.ts'
 import { Results } from '../absorb/results.ts'
-import type { Broker } from '../amqp/broker.ts'
-import type { Consumer } from '../amqp/consumer.ts'
-import { delayMaxMs, delayTopology } from '../amqp/delays.ts'
+import type { Post } from '../absorb/post.ts'
+import { delayMaxMs } from '../amqp/delays.ts'
 import { PatientStart } from '../amqp/patient-start.ts'
 import { enter } from '../celery/redis-transport.ts'
 import type { Clock } from '../core/clock.ts'
@@ -20,6 +18,7 @@ import type { Labels } from '../worker/labels.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import { TaskSet } from '../worker/task-set.ts'
 import { Bookings } from './bookings.ts'
+import type { DirectBroker } from './broker.ts'
 import { Ends } from './ends.ts'
 import { DirectGrantSource } from './grants.ts'
 import { Hand } from './hand.ts'
@@ -32,7 +31,7 @@ export interface DirectWorkerOptions {
   tasks: readonly AnyTask[]
   /** Celery's queues. */
   queues: readonly string[]
-  broker: Broker
+  broker: DirectBroker
   /** The Redis that has the limits; undefined: no task has one. */
   redis: RedisConnection | undefined
   /** Beginning of every key in Redis. */
@@ -69,7 +68,6 @@ export class DirectWorker {
   readonly #limiter: DirectLimiter | undefined
   readonly #ending: Ending
   readonly #presence: Presence
-  readonly #consumers: Consumer[] = []
   readonly #opening: PatientStart
   readonly #ahead: ReadAhead
 
@@ -98,9 +96,9 @@ export class DirectWorker {
       slots: this.#local.slots,
       isWideAllowed: !tasks.some(({ isOnce }) => isOnce),
       counts: () => this.#hand.counts,
-      consumers: () => this.#consumers,
+      setPrefetch: (prefetch) => broker.setPrefetch(prefetch),
     })
-    const post = new RabbitPost(broker)
+    const { post } = broker
     const presence = (this.#presence = this.#createPresence(post))
     const definition = (take: string) => limiter?.definition(take)
     const epoch = () => limiter?.current
@@ -146,7 +144,7 @@ export class DirectWorker {
   }
 
   /**
-   * Begins to execute; while RabbitMQ or Redis is away it resolves all the same, and begins later. @throws UsageError of the broker;
+   * Begins to execute; while a server is away it resolves all the same, and begins later. @throws UsageError of the broker;
    * UsageError SLUICE_BAD_REDIS, SLUICE_NO_SUCH_LIMIT, SLUICE_NEEDS_STORE; other errors of Redis
    */
   async start(): Promise<void> {
@@ -159,22 +157,12 @@ export class DirectWorker {
     const { queues, broker, results } = this.#options
     await this.#limiter?.start()
     if (results !== undefined) await enter(results)
-    broker.checkThere()
-    await broker.declare(delayTopology())
-    for (const consumer of this.#consumers.splice(0)) await consumer.cancel()
-    for (const queue of queues) {
-      // If no program of Celery has declared it yet, it is made as Celery makes it.
-      if ((await broker.findQueue(queue)) === undefined) await broker.declare({ queues: [{ name: queue }] })
-      const how = { prefetch: this.#local.slots }
-      if (this.#ending.signal.aborted) return
-      const consumer = await broker.consume(queue, how, (delivery) => this.#hand.take(delivery, queue))
-      if (this.#ending.signal.aborted) await consumer.cancel()
-      this.#consumers.push(consumer)
-    }
+    const { signal } = this.#ending
+    await broker.receive({ queues, prefetch: this.#local.slots, signal, take: (...one) => this.#hand.take(...one) })
     await this.#presence.open(this.#options.sendsEvents)
   }
 
-  #createPresence(post: RabbitPost): Presence {
+  #createPresence(post: Post): Presence {
     const { tasks, report, results } = this.#options
     return new Presence({
       ...this.#options,
@@ -206,10 +194,10 @@ export class DirectWorker {
     this.#ahead.close()
     // A try that is under way consumes nothing more, and ends when the broker is closed.
     void this.#opening.end()
-    await Promise.all(this.#consumers.map((consumer) => consumer.cancel()))
+    const { broker } = this.#options
+    await broker.stop()
     await this.#hand.stop()
-    // A connection that is closed at once may take the last acknowledgements with it.
-    await Promise.all(this.#consumers.map((consumer) => consumer.flushAcks()))
+    await broker.flush()
     await this.#presence.close()
     await this.#limiter?.close()
     await this.#local.close()

@@ -1,31 +1,23 @@
 import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { openControl, openProducer, type Producer } from '../../src/celery/index.ts'
 import { heldIndexKey, heldKey } from '../../src/celery/kombu.ts'
 import { parkedKey } from '../../src/celery/held.ts'
 import { callRedis } from '../../src/celery/redis-call.ts'
-import {
-  consumeRedis,
-  RedisConsumer,
-  type RedisConsumerOptions,
-  type RedisDelivery,
-} from '../../src/celery/redis-consumer.ts'
-import { readTask } from '../../src/celery/task-message.ts'
-import { silent } from '../../src/core/log.ts'
+import type { RedisConsumerOptions, RedisDelivery } from '../../src/celery/redis-consumer.ts'
 import { openRedis, type RedisConnection } from '../../src/redis/connect.ts'
 import { findPython } from '../examples/interpreter.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
+import { first, prefix, receiveFrom } from './receive.ts'
 
-const prefix = 'shop:'
 let redis: RedisServer
 let producer: Producer
 let admin: Awaited<ReturnType<typeof connectRedis>>
-let open: RedisConsumer[] = []
 
 beforeAll(async () => {
   redis = await startRedis()
@@ -33,34 +25,13 @@ beforeAll(async () => {
   admin = await connectRedis(redis.port)
 })
 beforeEach(() => admin.send('FLUSHALL', []))
-afterEach(async () => {
-  await Promise.all(open.map((one) => one.close()))
-  open = []
-})
 afterAll(async () => {
   admin?.close()
   await producer?.close()
   await redis?.close()
 })
 
-/** A consumer and what it has received. @param on a connection; default: its own */
-async function receive(more: Partial<RedisConsumerOptions> = {}, on?: RedisConnection) {
-  const got: RedisDelivery[] = []
-  const onMessage = (delivery: RedisDelivery) => got.push(delivery)
-  const given = {
-    url: redis.url,
-    prefix,
-    log: silent,
-    queues: ['celery'],
-    prefetch: 1,
-    visibleAfterMs: 3_600_000,
-    onMessage,
-    ...more,
-  }
-  const consumer = on === undefined ? await consumeRedis(given) : new RedisConsumer(on, given)
-  open.push(consumer)
-  return { got, consumer }
-}
+const receive = (more: Partial<RedisConsumerOptions> = {}, on?: RedisConnection) => receiveFrom(redis.url, more, on)
 
 /**
  * A connection that loses the reply to the next command after `dropNext`: until it is replaced, each reply is taken for that of the
@@ -101,7 +72,6 @@ async function openMixing() {
   return { on, dropNext: () => void (isDropping = true), failOn: (part: string) => void (failing = part) }
 }
 
-const first = async ({ message }: RedisDelivery) => (await readTask(message)).args[0]
 const number = async (command: string, key: string) => Number(await admin.send(command, [prefix + key]))
 
 /** Runs fixtures/peer.py, a program with stock Celery. */

@@ -30,14 +30,19 @@ it('a worker without a store names what is missing, executes what Celery sends, 
   expect(none.err).toContain('SLUICE_NO_REDIS')
   expect(broke.err).toContain('SLUICE_NO_BROKER')
   expect([none, broke, both, queues].map(({ code }) => code)).toEqual([2, 2, 2, 2])
-  const worker = project.start(direct, { env: { AMQP_URL: broker.url, REDIS_URL: redis.url } })
-  await worker.says("executing greet, http from Celery's 1 queue celery, without a store, 10 at once")
-  const producer = await openProducer({ broker: broker.url })
-  onTestFinished(() => producer.close())
-  const sent = await producer.delay('greet', ['you'])
-  expect(await sent.result({ within: '20s' })).toBe('hello you')
-  worker.signal('SIGTERM')
-  expect((await worker.ended).code).toBe(0)
+  for (const [name, { url }] of [
+    ['AMQP_URL', broker],
+    ['CELERY_BROKER_URL', redis],
+  ] as const) {
+    const worker = project.start(direct, { env: { [name]: url, REDIS_URL: redis.url } })
+    await worker.says("executing greet, http from Celery's 1 queue celery, without a store, 10 at once")
+    const producer = await openProducer({ broker: url })
+    onTestFinished(() => producer.close())
+    const sent = await producer.delay('greet', ['you'])
+    expect(await sent.result({ within: '20s' })).toBe('hello you')
+    worker.signal('SIGTERM')
+    expect((await worker.ended).code).toBe(0)
+  }
   project.write(
     'tasks.ts',
     `${file}export const nightly = schedule('nightly', { task: greet, cron: '0 3 * * *', input: ['x'] })\n`,

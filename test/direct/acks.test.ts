@@ -5,11 +5,13 @@ import { z } from 'zod'
 import { openBroker } from '../../src/amqp/broker.ts'
 import { openControl, openProducer } from '../../src/celery/index.ts'
 import { silent } from '../../src/core/log.ts'
-import { task, workDirectly } from '../../src/index.ts'
+import { snooze, task, workDirectly } from '../../src/index.ts'
+import type { Owner } from '../fleet/children.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { startRedis } from '../servers/redis.ts'
 import { copies } from '../rows.ts'
 import { until } from '../until.ts'
+import { kinds, startHost } from './brokers.ts'
 import { startMember, startRecorder } from './fleet.ts'
 import { direct } from './stage.ts'
 
@@ -43,7 +45,7 @@ describe.concurrent('a worker without a store', () => {
     const { held, begun, release } = gated()
     await door.declare({ queues: [{ name: 'celery' }] })
     for (let n = 0; n < 40; n++) await producer.delay('held', [n])
-    const worker = await direct(context, [held], { amqp: url, concurrency: 10, acks })
+    const worker = await direct(context, [held], { celeryBroker: url, concurrency: 10, acks })
     await until(() => worker.running >= most && begun.length >= 10, 'it holds what it may')
     // What the broker has sent beyond that has arrived before these answers.
     const acknowledged = async (kind: string) => {
@@ -59,36 +61,69 @@ describe.concurrent('a worker without a store', () => {
     await until(() => worker.counts.done === 40, 'all are done')
   })
 
-  it.for(['late', 'early'] as const)(
-    'that acknowledges %s and is killed has its message executed again only if that was not acknowledged',
-    async (acks, context) => {
-      const [host, redis, vendor] = await Promise.all([freshBroker(), startRedis(), startRecorder()])
-      context.onTestFinished(() => redis.close())
-      context.onTestFinished(() => void vendor.close())
-      const url = { broker: host.url, redis: redis.url, vendor: vendor.url }
-      const start = async (crashAt: string) => {
-        const child = await startMember(url, '20/s', 5, crashAt, acks)
-        context.onTestFinished(() => void child.kill('SIGKILL'))
-        return child
-      }
+  describe.each(kinds)('over %s', (kind) => {
+    const startOwn = async (context: Owner) => {
+      const host = await startHost(kind)
+      context.onTestFinished(() => host.close())
+      return host
+    }
+
+    it.for(['late', 'early'] as const)(
+      'that acknowledges %s and is killed has its message executed again only if that was not acknowledged',
+      async (acks, context) => {
+        const [host, redis, vendor] = await Promise.all([startOwn(context), startRedis(), startRecorder()])
+        context.onTestFinished(() => redis.close())
+        context.onTestFinished(() => void vendor.close())
+        const url = { broker: host.url, redis: redis.url, vendor: vendor.url, visible: '3s' }
+        const start = async (crashAt: string) => {
+          const child = await startMember(url, '20/s', 5, crashAt, acks)
+          context.onTestFinished(() => void child.kill('SIGKILL'))
+          return child
+        }
+        const producer = await openProducer({ broker: host.url, results: 'none' })
+        context.onTestFinished(() => producer.close())
+        // Between the end of its task and the acknowledgement of that.
+        const first = await start('direct.settled')
+        await producer.delay('free', [1])
+        await once(first, 'exit')
+        await start('')
+        await producer.delay('free', [2])
+        const called = () => vendor.arrivals.map(({ n, isAgain }) => `${n}${isAgain ? ' again' : ''}`)
+        await until(() => called().includes('2'), 'the second one was called')
+        if (acks === 'late') await until(() => called().includes('1 again'), 'the first one is called again', 20_000)
+        expect(called().toSorted()).toEqual(acks === 'late' ? ['1', '1 again', '2'] : ['1', '2'])
+      },
+    )
+
+    it('that acknowledges early repeats a task that fails, and what its handler puts off', async (context) => {
+      const host = await startOwn(context)
+      const seen: [number, boolean][] = []
+      const flaky = task('flaky', {
+        input: z.unknown(),
+        retry: { base: 1, max: 1 },
+        run: (_, { attempt, ambiguous }) => {
+          seen.push([attempt, ambiguous])
+          if (seen.length === 1) throw new RangeError('boom')
+          if (seen.length === 2) throw snooze(1)
+        },
+      })
       const producer = await openProducer({ broker: host.url, results: 'none' })
       context.onTestFinished(() => producer.close())
-      // Between the end of its task and the acknowledgement of that.
-      const first = await start('direct.settled')
-      await producer.delay('free', [1])
-      await once(first, 'exit')
-      await start('')
-      await producer.delay('free', [2])
-      const called = () => vendor.arrivals.map(({ n, isAgain }) => `${n}${isAgain ? ' again' : ''}`)
-      await until(() => called().includes('2'), 'the second one was called')
-      if (acks === 'late') await until(() => called().includes('1 again'), 'the first one is called again')
-      expect(called().toSorted()).toEqual(acks === 'late' ? ['1', '1 again', '2'] : ['1', '2'])
-    },
-  )
+      const worker = await direct(context, [flaky], { celeryBroker: host.url, acks: 'early' })
+      await producer.delay('flaky')
+      await until(() => worker.counts.done === 1 && worker.running === 0, 'it has succeeded')
+      expect(seen).toEqual([
+        [1, false],
+        [2, false],
+        [2, false],
+      ])
+      await until(async () => (await host.depth('celery')) === 0, 'nothing is left')
+    })
+  })
 })
 
 it('a worker without a store knows no other time to acknowledge', async () => {
   const { held } = gated()
-  const wrong = workDirectly([held], { amqp: 'amqp://127.0.0.1:1', celery: ['celery'], acks: 'never' as never })
+  const wrong = workDirectly([held], { celeryBroker: 'amqp://127.0.0.1:1', celery: ['celery'], acks: 'never' as never })
   await expect(wrong).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
 })

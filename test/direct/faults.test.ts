@@ -2,16 +2,17 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { openProducer } from '../../src/celery/index.ts'
 import type { Owner } from '../fleet/children.ts'
-import { type Broker, freshBroker, type RabbitServer, startRabbit } from '../servers/rabbitmq.ts'
+import { type Broker, type RabbitServer, startRabbit } from '../servers/rabbitmq.ts'
 import { startRedis } from '../servers/redis.ts'
 import { until } from '../until.ts'
+import { kinds, startHost } from './brokers.ts'
 import { type Arrival, startMember, startRecorder } from './fleet.ts'
 import { mostIn } from './stage.ts'
 
 const count = 40
 
 /** A Redis and a vendor of one test's own beside this broker, workers, which end with the test, and what was called. */
-async function openStage({ onTestFinished }: Owner, host: Broker) {
+async function openStage<Host extends { url: string }>({ onTestFinished }: Owner, host: Host) {
   const [redis, vendor] = await Promise.all([startRedis(), startRecorder()])
   onTestFinished(() => redis.close())
   onTestFinished(() => void vendor.close())
@@ -26,7 +27,8 @@ async function openStage({ onTestFinished }: Owner, host: Broker) {
       await producer.close()
     },
     async member(crashAt?: string) {
-      const url = { broker: host.url, redis: redis.url, vendor: vendor.url }
+      // Over Redis what a worker had that was killed comes again after that.
+      const url = { broker: host.url, redis: redis.url, vendor: vendor.url, visible: '5s' }
       const child = await startMember(url, '20/s', 5, crashAt)
       onTestFinished(() => void child.kill('SIGKILL'))
       return child
@@ -34,7 +36,7 @@ async function openStage({ onTestFinished }: Owner, host: Broker) {
     all: () => new Set(vendor.arrivals.map(({ n }) => n)).size,
   }
 }
-type Stage = Awaited<ReturnType<typeof openStage>>
+type Stage = Awaited<ReturnType<typeof openStage<Broker>>>
 
 /** Each task that was called more than once knew that it might have been called before, but for the first time. */
 function expectMarked(arrivals: readonly Arrival[]): void {
@@ -42,9 +44,16 @@ function expectMarked(arrivals: readonly Arrival[]): void {
   expect(new Set(unmarked).size).toBe(unmarked.length)
 }
 
-describe.concurrent('without a store', () => {
+describe.concurrent.each(kinds)('without a store, over %s', (kind) => {
+  /** As `openStage`, on a broker of the test's own. */
+  async function openOwn(context: Owner) {
+    const host = await startHost(kind)
+    context.onTestFinished(() => host.close())
+    return openStage(context, host)
+  }
+
   it('nothing is lost when a worker is killed with messages in hand; what may run twice is told so', async (context) => {
-    const { vendor, sendAll, member, all } = await openStage(context, await freshBroker())
+    const { vendor, sendAll, member, all } = await openOwn(context)
     const first = await member()
     await sendAll()
     await until(() => vendor.arrivals.length >= 5, 'some were called', 20_000)
@@ -61,7 +70,7 @@ describe.concurrent('without a store', () => {
   })
 
   it('nothing is lost when a worker dies between the confirmation of a copy and its acknowledgement', async (context) => {
-    const { vendor, sendAll, member, all } = await openStage(context, await freshBroker())
+    const { vendor, sendAll, member, all } = await openOwn(context)
     const first = await member('direct.settled')
     const gone = new Promise((resolve) => first.once('exit', resolve))
     await sendAll()
@@ -74,7 +83,7 @@ describe.concurrent('without a store', () => {
   })
 
   it('a flush of Redis closes the limit, exceeds nothing and loses nothing', async (context) => {
-    const { redis, vendor, sendAll, member, all } = await openStage(context, await freshBroker())
+    const { redis, vendor, sendAll, member, all } = await openOwn(context)
     await member()
     await sendAll()
     await until(() => vendor.arrivals.length >= 10, 'some were called', 20_000)
@@ -166,4 +175,33 @@ describe('without a store, on a broker of its own', () => {
     expect(mostIn(times, 1_000)).toBeLessThanOrEqual(20)
     expectMarked(vendor.arrivals)
   }
+})
+
+it('without a store, over a Redis that keeps what it has confirmed, and is killed and started again, nothing is lost', async (context) => {
+  const broker = await startRedis({ appendonly: 'yes', appendfsync: 'always' })
+  context.onTestFinished(() => broker.close())
+  const stage = await openStage(context, broker)
+  const { vendor, sendAll, member } = stage
+  await member()
+  await sendAll()
+  const producer = await openProducer({ broker: broker.url, results: 'none' })
+  context.onTestFinished(() => producer.close())
+  const calledOf = (what: string) => vendor.arrivals.filter((arrival) => arrival.what === what)
+  const seenOf = (what: string) => new Set(calledOf(what).map(({ n }) => n)).size
+  let free = 0
+  for (const part of [10, 25]) {
+    await until(() => seenOf('call') >= part, 'some were called', 20_000)
+    await Promise.all(Array.from({ length: 500 }, () => producer.delay('free', [free++])))
+    await broker.kill()
+    expect(seenOf('call')).toBeLessThan(count)
+    await broker.start()
+  }
+  await until(() => seenOf('free') === free && seenOf('call') === count, 'all were called', 60_000)
+  expect(
+    mostIn(
+      calledOf('call').map(({ atMs }) => atMs),
+      1_000,
+    ),
+  ).toBeLessThanOrEqual(20)
+  for (const kind of ['free', 'call']) expectMarked(calledOf(kind))
 })

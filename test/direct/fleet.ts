@@ -4,15 +4,13 @@ import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { fileURLToPath } from 'node:url'
-import { openBroker } from '../../src/amqp/broker.ts'
-import { silent } from '../../src/core/log.ts'
 import { startProducer } from '../absorb/stage.ts'
 import { openProducer, type Producer } from '../../src/celery/index.ts'
 import type { DirectCounts } from '../../src/direct/read-ahead.ts'
 import { startRedis } from '../servers/redis.ts'
-import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 import { brief } from '../v8.ts'
+import { type Kind, startHost } from './brokers.ts'
 
 const member = fileURLToPath(new URL('member.mjs', import.meta.url))
 
@@ -45,14 +43,15 @@ export async function startRecorder() {
 
 /** Starts a worker in a process, and resolves when it executes. */
 export async function startMember(
-  url: { broker: string; redis: string; vendor: string },
+  url: { broker: string; redis: string; vendor: string; visible?: string },
   rate: string,
   slots: number,
   crashAt = '',
   acks: 'late' | 'early' = 'late',
 ) {
   const env = { ...process.env, SLUICE_CRASH_AT: crashAt }
-  const child = fork(member, [url.broker, url.redis, url.vendor, rate, String(slots), acks], {
+  const args = [url.broker, url.redis, url.vendor, rate, String(slots), acks, url.visible ?? '1h']
+  const child = fork(member, args, {
     execArgv: brief,
     stdio: 'inherit',
     env,
@@ -106,6 +105,7 @@ export function createUnrelated(producer: Pick<Producer, 'delay'>, vendor: { arr
 
 /** How a proof runs; see the fields. */
 export interface Proof {
+  kind: Kind
   tasks: number
   rate: string
   workers: number
@@ -116,20 +116,18 @@ export interface Proof {
 }
 
 /** Has a Python producer send tasks under a limit, and workers execute them. Returns what the vendor saw. */
-export async function prove({ tasks, rate, workers, slots, free, gapMs }: Proof) {
-  const [broker, redis, vendor] = await Promise.all([freshBroker(), startRedis(), startRecorder()])
+export async function prove({ kind, tasks, rate, workers, slots, free, gapMs }: Proof) {
+  const [broker, redis, vendor] = await Promise.all([startHost(kind), startRedis(), startRecorder()])
   const python = await startProducer(broker.url)
   const node = await openProducer({ broker: broker.url, results: 'none' })
-  const door = await openBroker({ url: broker.url, name: 'test', log: silent })
   const url = { broker: broker.url, redis: redis.url, vendor: vendor.url }
   const children = await Promise.all(Array.from({ length: workers }, () => startMember(url, rate, slots)))
   const unrelated = createUnrelated(node, vendor)
   try {
     await python.ask('many', { task: 'call', n: tasks })
     await unrelated.send(free)
-    // From now on all others wait in delay queues.
-    const depth = () => door.use(async (channel) => (await channel.checkQueue('celery')).messageCount)
-    await until(async () => (await depth()) === 0, 'those that wait are denied', 60_000)
+    // From now on all others wait for their times.
+    await until(async () => (await broker.depth('celery')) === 0, 'those that wait are denied', 60_000)
     await unrelated.send(free, gapMs)
     await until(() => vendor.arrivals.length >= tasks + unrelated.count, 'all were called', 180_000)
     const counts = await endMembers(children)
@@ -139,7 +137,8 @@ export async function prove({ tasks, rate, workers, slots, free, gapMs }: Proof)
     for (const child of children) child.kill('SIGKILL')
     python.close()
     vendor.close()
-    await Promise.all([node.close(), door.close(), redis.close()])
+    await Promise.all([node.close(), redis.close()])
+    await broker.close()
   }
 }
 

@@ -45,7 +45,7 @@ async function busy(context: TestContext, tasks: readonly AnyTask[], [name, args
   const held = gated('held')
   // A worker reads a message ahead for each queue.
   const worker = await direct(context, [held.task, ...tasks], {
-    amqp,
+    celeryBroker: amqp,
     concurrency: 1,
     celery: ['celery', 'beside'],
     // What runs may take long on a busy machine.
@@ -68,7 +68,7 @@ describe('a message that waits for a slot', () => {
     })
     const { worker, release, wire, id } = await busy(context, [once], ['once', []])
     const stopped = worker.stop()
-    await direct(context, [once], { amqp: url, celery: ['beside'] })
+    await direct(context, [once], { celeryBroker: url, celery: ['beside'] })
     expect(await wire.result(id)).toMatchObject({ state: 'SUCCESS' })
     expect(seen).toEqual([[1, false]])
     release()
@@ -83,7 +83,7 @@ describe('a message that waits for a slot', () => {
     const { worker, release } = await busy(context, [noting('first')], ['note', []], proxy.url(url))
     await proxy.refuse()
     proxy.reset()
-    const other = await direct(context, [noting('other')], { amqp: url, celery: ['beside'] })
+    const other = await direct(context, [noting('other')], { celeryBroker: url, celery: ['beside'] })
     await until(() => calls.length > 0, 'the other worker has executed it')
     release()
     await proxy.pass()
@@ -124,7 +124,7 @@ describe('a message', () => {
         throw new RangeError('boom')
       },
     })
-    const worker = await direct(context, [again], { amqp: url })
+    const worker = await direct(context, [again], { celeryBroker: url })
     // Almost as many bytes as the client can write: the note of its attempts has no room.
     const more = Object.fromEntries(['a', 'b', 'c'].map((name) => [name, 'x'.repeat(21_800)]))
     await wire.raw({ ...json, headers: { task: 'again', id: 'full', ...more }, body: Buffer.from('[[],{},{}]') })
@@ -145,7 +145,7 @@ describe('a message', () => {
         throw new RangeError('boom')
       },
     })
-    await direct(context, [twice], { amqp: url })
+    await direct(context, [twice], { celeryBroker: url })
     expect(await wire.result(await wire.send('twice'))).toMatchObject({ state: 'SUCCESS' })
   })
 
@@ -159,7 +159,7 @@ describe('a message', () => {
         throw snooze('5h')
       },
     })
-    await direct(context, [nap], { amqp: url })
+    await direct(context, [nap], { celeryBroker: url })
     await wire.send('nap')
     const waits = async () => wire.broker.use((channel) => channel.get('sluice.delay:8:9830400', { noAck: true }))
     for (let round = 0; round < 2; round++) {
@@ -186,7 +186,7 @@ describe('a message', () => {
         signal.throwIfAborted()
       },
     })
-    await direct(context, [slow], { amqp: url })
+    await direct(context, [slow], { celeryBroker: url })
     expect(await wire.result(await wire.send('slow', [], { hardLimitS: 0 }))).toMatchObject({ state: 'SUCCESS' })
   })
 })
@@ -298,7 +298,7 @@ it('a failed message that was put back by hand sends a job of onFailed of its ow
 
 it('a worker that lacks the label of a limit names it', async (context) => {
   const byTeam = task('by-team', { input, limits: [limit('team', { rate: '1/s', by: label('team') })], run: () => 0 })
-  await expect(direct(context, [byTeam], { amqp: url, redis: 'redis://127.0.0.1:1/0' })).rejects.toMatchObject({
+  await expect(direct(context, [byTeam], { celeryBroker: url, redis: 'redis://127.0.0.1:1/0' })).rejects.toMatchObject({
     code: 'SLUICE_BAD_LABEL',
   })
 })

@@ -1,8 +1,9 @@
-// A worker without a store in a process of its own: `node member.mjs <broker> <redis> <vendor> <rate> <slots> <acks>`. Sends its counts on request.
+// A worker without a store in a process of its own: `node member.mjs <broker> <redis> <vendor> <rate> <slots> <acks> <visibility>`.
+// Sends its counts on request.
 import { z } from 'zod'
 import { check, limit, task, workDirectly } from '../../dist/index.js'
 
-const [amqp, redis, vendor, rate, slots, acks] = process.argv.slice(2)
+const [celeryBroker, redis, vendor, rate, slots, acks, visibilityTimeout] = process.argv.slice(2)
 const crm = limit('crm', { rate })
 const input = z.unknown()
 const seen =
@@ -18,9 +19,10 @@ const tasks = [
   task('free', { input, run: async ([n], context) => void (await check(await seen('free')(n, context))) }),
 ]
 const worker = await workDirectly(tasks, {
-  amqp,
+  celeryBroker,
   redis,
   celery: ['celery'],
+  visibilityTimeout,
   concurrency: Number(slots),
   acks,
   allowPrivate: ['127.0.0.1'],

@@ -15,7 +15,7 @@ it('arguments nested thousands of levels deep, and endless retries, harm no work
   const wire = await openWire(url, context)
   const seen: unknown[] = []
   const note = task('note', { input: z.unknown(), run: (given) => void seen.push(given) })
-  const worker = await direct(context, [note], { amqp: url, events: true })
+  const worker = await direct(context, [note], { celeryBroker: url, events: true })
   const deep = `${'['.repeat(20_000)}${']'.repeat(20_000)}`
   const json = { contentType: 'application/json', contentEncoding: 'utf-8' }
   await wire.raw({ ...json, headers: { task: 'note', id: 'deep' }, body: Buffer.from(`[[${deep}],{},{}]`) })
@@ -30,7 +30,7 @@ it('arguments nested thousands of levels deep, and endless retries, harm no work
 it('all who wait for a message that cannot be carried out learn that', async (context) => {
   const { url } = await freshBroker()
   const wire = await openWire(url, context)
-  const worker = await direct(context, [task('note', { run: () => undefined })], { amqp: url })
+  const worker = await direct(context, [task('note', { run: () => undefined })], { celeryBroker: url })
   await wire.raw(nested(wire, 'note', 'a'))
   const pickle = { contentType: 'application/x-python-serialize', contentEncoding: 'binary', body: Buffer.from('.') }
   await wire.raw({ ...pickle, replyTo: wire.replyTo, headers: { task: 'note', id: 'pickle' } })
@@ -60,7 +60,7 @@ it('27: a message that has ended ten workers is put aside when it ends one more,
   await lost.consume('celery', { prefetch: 2 }, (one) => held.push(one))
   await until(() => held.length === 2, 'it has both')
   await lost.close()
-  await direct(context, [note], { amqp: url, park: true })
+  await direct(context, [note], { celeryBroker: url, park: true })
   expect(await wire.result(lethal)).toMatchObject({ state: 'FAILURE', value: { type: 'SLUICE_WORKER_LOST' } })
   expect(await wire.result(last)).toMatchObject({ state: 'SUCCESS' })
   expect(seen).toEqual([[[1], true]])

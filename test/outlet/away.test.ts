@@ -86,7 +86,7 @@ it('a fleet says what it waits for, and works as soon as RabbitMQ is there', asy
 it('workers that read the queues of Celery do what else they do, and read as soon as RabbitMQ is there', async () => {
   const sluice = await open()
   await sluice.work([note], { celery: ['celery'] })
-  const direct = await workDirectly([note], { celery: ['direct'], amqp, log })
+  const direct = await workDirectly([note], { celery: ['direct'], celeryBroker: amqp, log })
   onTestFinished(() => direct.stop())
   await sluice.send(note, 'own')
   await until(() => runs.length === 1, 'a job of the store has run')
@@ -135,7 +135,7 @@ it('they stop while they wait for Redis, and end with an error where it is there
   const all = [
     await sluice.work([note], { celery: ['celery'] }),
     await sluice.dispatch([far]),
-    await workDirectly([limited], { celery: ['direct'], amqp: host.url, redis: away, log }),
+    await workDirectly([limited], { celery: ['direct'], celeryBroker: host.url, redis: away, log }),
   ]
   await Promise.all(all.map((one) => one.stop()))
   await sluice.close()
@@ -143,7 +143,7 @@ it('they stop while they wait for Redis, and end with an error where it is there
   for (const url of [wrong, redis.url]) {
     const refused = await Sluice.open({ store, amqp: host.url, celeryBroker: url, celeryResults: url, log })
     onTestFinished(() => refused.close())
-    const direct = { celery: ['direct'], amqp: host.url, log }
+    const direct = { celery: ['direct'], celeryBroker: host.url, log }
     const starting = [
       refused.work([note], { celery: ['celery'] }),
       refused.dispatch([far]),
@@ -160,7 +160,7 @@ it('a worker without a store reads nothing until the Redis of its limits, and of
   for (const redis of [limits, results]) onTestFinished(() => redis.close())
   await Promise.all([limits.kill(), results.kill()])
   await proxy.pass()
-  const options = { celery: ['celery'], amqp: host.url, redis: limits.url, celeryResults: results.url, log }
+  const options = { celery: ['celery'], celeryBroker: host.url, redis: limits.url, celeryResults: results.url, log }
   const direct = await workDirectly([limited], options)
   onTestFinished(() => direct.stop())
   expect(told('the worker waits for Redis')).toHaveLength(1)
@@ -184,7 +184,7 @@ it('they stop while they wait', async () => {
     await sluice.dispatch([note, far]),
     await sluice.execute([note]),
     await sluice.work([note], { celery: ['celery'] }),
-    await workDirectly([note], { celery: ['direct'], amqp, log }),
+    await workDirectly([note], { celery: ['direct'], celeryBroker: amqp, log }),
   ]
   await Promise.all(all.map((one) => one.stop()))
   await sluice.close()
@@ -196,7 +196,7 @@ it('they stop while they wait', async () => {
 it('they end with an error where RabbitMQ is there, and refuses', async () => {
   const sluice = await open(host.url.replace('guest:guest', 'guest:wrong'))
   const elsewhere = await open(`${host.url}-not-there`)
-  const direct = { celery: ['direct'], amqp: host.url.replace('guest:guest', 'guest:wrong'), log }
+  const direct = { celery: ['direct'], celeryBroker: host.url.replace('guest:guest', 'guest:wrong'), log }
   const starting = [
     sluice.dispatch([note]),
     sluice.execute([note]),

@@ -1,0 +1,44 @@
+/** The broker of Celery producers, RabbitMQ or Redis, as a worker without a store uses it. */
+import type { Post } from '../absorb/post.ts'
+import type { Delivery as AmqpDelivery } from '../amqp/broker.ts'
+import type { WireMessage } from '../celery/wire.ts'
+
+/** A message in hand. */
+export interface Delivery extends Pick<AmqpDelivery, 'body' | 'properties' | 'isRedelivered' | 'isInHand'> {
+  /** True: it was to be sent later, but another worker has it by now, so nothing was sent. */
+  readonly isElsewhere?: boolean
+  /** Takes it off the queue. */
+  ack(): unknown
+  /** Puts it back to its queue, as one that was delivered. */
+  reject(how: { requeue: true }): unknown
+}
+
+/** What a worker receives; see the fields. */
+export interface Receiving {
+  /** A queue that is not there is made, as Celery makes it. */
+  queues: readonly string[]
+  /** Most messages in hand. */
+  prefetch: number
+  /** Aborted when it shall receive no more. */
+  signal: AbortSignal
+  take(delivery: Delivery, queue: string): void
+}
+
+/** A broker. The errors of all methods are those of RabbitMQ, or of Redis. */
+export interface DirectBroker {
+  /** For all that is not about the worker's own messages. */
+  readonly post: Post
+  /** Connects, makes what messages wait in, and receives. May be repeated if it fails. */
+  receive(receiving: Receiving): Promise<void>
+  setPrefetch(prefetch: number): unknown
+  /** Receives no more; what is in hand can still be settled. */
+  stop(): Promise<void>
+  /** Resolves when the server has carried out all acknowledgements so far. */
+  flush(): Promise<void>
+  /**
+   * Sends a copy of a message in hand to its queue, after a delay in ms, of `delayMaxMs` at most; 0 or less: at once. Resolves when that
+   * is confirmed; the message itself has to be acknowledged then. May be repeated if it fails.
+   */
+  sendLater(delivery: Delivery, copy: WireMessage, queue: string, ms: number): Promise<void>
+  close(): Promise<void>
+}
