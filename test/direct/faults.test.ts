@@ -129,7 +129,7 @@ describe('without a store, on a broker of its own', () => {
     await sendAll()
     const producer = await openProducer({ broker: stage.host.url, results: 'none' })
     context.onTestFinished(() => producer.close())
-    const free = 3_000
+    const free = 1_000
     const sent = Promise.all(Array.from({ length: free }, (_, n) => producer.delay('free', [n])))
     const calledOf = (kind: string) => vendor.arrivals.filter(({ what }) => what === kind)
     const seenOf = (kind: string) => new Set(calledOf(kind).map(({ n }) => n)).size
