@@ -25,9 +25,9 @@ export default defineConfig(({ mode }) => ({
     pool: 'forks',
     // The embedded engine is WebAssembly: V8 spends more on optimising it, in each worker anew, than tests gain by that.
     execArgv: ['--liftoff-only'],
-    // Tests wait for limits and for the server's disk, so two files at once leave cores idle. Many tests measure rates, so more
-    // files at once than this would measure each other.
-    maxWorkers: 3,
+    // Tests wait for limits, leases and retries: three files at once took the sum of their times divided by three, so that cores
+    // were idle. Many tests measure rates, so more files at once than this would measure each other.
+    maxWorkers: 4,
     sequence: { sequencer: LongestFirst },
     // Of a run of one file most is to transform some 300 modules: what has not changed since the last run is not transformed anew.
     experimental: { fsModuleCache: true },
@@ -36,7 +36,7 @@ export default defineConfig(({ mode }) => ({
     retry: process.env['CI'] === undefined ? 0 : 1,
     // All these only end what is lost: on a busy machine anything may take many times as long as it should.
     expect: { poll: { timeout: 60_000, interval: 25 } },
-    testTimeout: isLong(mode) ? 1_200_000 : 120_000,
+    testTimeout: isLong(mode) ? 1_200_000 : 240_000,
     // Handlers of tests call servers on loopback; a Redis of the developer's is no test's.
     env: {
       SLUICE_ALLOW_PRIVATE: '127.0.0.1',
@@ -44,6 +44,6 @@ export default defineConfig(({ mode }) => ({
       SLUICE_LOG_LEVEL: 'silent',
       ...(isLong(mode) ? { SLUICE_TEST_LONG: '1' } : {}),
     },
-    hookTimeout: 120_000,
+    hookTimeout: 240_000,
   },
 }))
