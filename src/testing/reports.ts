@@ -46,9 +46,12 @@ export function reportsOf(sluice: Sluice, sql: Sql) {
     return (await Promise.all(ids.map(({ id }) => sluice.jobs.get(id)))).flatMap((job) => job ?? [])
   }
   const limitedBy = async <Input>({ id, input }: Job): Promise<Limited<Input>[]> => {
-    const reason = (await sluice.why(id))?.reasons.find(({ limit }) => limit !== undefined)
+    const why = await sluice.why(id)
+    const reason = why?.reasons.find(({ limit }) => limit !== undefined)
     if (reason === undefined) return []
-    const { limit = '', key = '', notBefore } = reason
+    const { limit = '', key = '' } = reason
+    // That of all reasons: behind a refusal the job is due when the vendor's wait is over, and the limit may be free sooner.
+    const notBefore = why?.notBefore
     return [{ id, input: input as Input, limit, key: key === '' ? undefined : key, notBefore }]
   }
   return {

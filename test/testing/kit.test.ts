@@ -1,7 +1,7 @@
 /** The kit for users' tests: time that moves to the next job, and what was sent, limited and refused. */
 import { afterAll, beforeAll, beforeEach, expect, it, onTestFinished, vi } from 'vitest'
 import { z } from 'zod'
-import { check, fail, limit, newId, rule, Sluice, snooze, task } from '../../src/index.ts'
+import { check, fail, limit, newId, rateLimited, rule, Sluice, snooze, task } from '../../src/index.ts'
 import { testSluice, type TestSluice, vendor, type Vendor } from '../../src/testing/index.ts'
 import { numbered } from '../rows.ts'
 
@@ -56,6 +56,25 @@ it('drain runs what may start now, and with advance all of it, at the instants t
   expect(ms).toBeGreaterThan(11 * 200)
   expect(ms).toBeLessThan(11 * 300)
   expect(await t.limited(calls)).toEqual([])
+})
+
+it('a job that the vendor refused is limited until the vendor’s wait is over', async () => {
+  const each = limit('each', { rate: '60/min', by: 'n' })
+  const refusing = task('refusing', {
+    input,
+    limits: [each],
+    run: (_, { attempt }) => {
+      if (attempt === 1) throw rateLimited('10min')
+    },
+  })
+  const kit = await testSluice({ tasks: [refusing] })
+  onTestFinished(() => kit.close())
+  await refusing.send({ n: 1 })
+  const from = (await kit.clock.now()).getTime()
+  await kit.drain()
+  const [job] = await kit.limited(refusing)
+  expect(job).toMatchObject({ limit: 'each', key: '1' })
+  expect(job?.notBefore?.getTime()).toBeGreaterThanOrEqual(from + 600_000)
 })
 
 it('drain advances within a span, whose end the clock shows then', async () => {
