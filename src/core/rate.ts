@@ -70,7 +70,7 @@ export function durationMs(span: Duration): number {
   if (!Number.isFinite(ms) || ms < 0) {
     throw new UsageError(
       'SLUICE_BAD_DURATION',
-      `"${span}" is not a span of time: give ms as a number, or a number with a unit (ms, s, min, h, d), such as '30s' or '5 min'`,
+      `"${span}" is not a span of time: give a number with a unit (ms, s, min, h, d), such as '30s' or '5 min'; in code a number without quotes is ms`,
     )
   }
   return ms

@@ -45,7 +45,7 @@ export function takeRequestOf(given: Limit | readonly Limit[], options: GivenOpt
   const costs = byLimit('cost', cost, names)
   const hasKeys = ({ keyed, pool, label }: Limit) => keyed || pool !== undefined || label !== undefined
   if (key !== undefined && keys === undefined && !limits.some(hasKeys))
-    throw new UsageError('SLUICE_BAD_OPTION', `${listed(names)}: no keys; leave out \`key\``)
+    throw new UsageError('SLUICE_BAD_OPTION', `a take got \`key\`, and ${listed(names)} has no keys; leave it out`)
   return {
     limits,
     buckets: limits.map((limit) =>

@@ -129,5 +129,9 @@ describe('durationMs', () => {
 
   it('names the units when it refuses', () => {
     expect(() => durationMs('5 weeks' as Duration)).toThrow('a number with a unit (ms, s, min, h, d)')
+    // As on a command line, which has no numbers: `--delay 5`.
+    expect(() => durationMs('5' as Duration)).toThrow(
+      /"5" is not a span of time: give a number with a unit .*; in code/,
+    )
   })
 })
