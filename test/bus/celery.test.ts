@@ -71,6 +71,19 @@ it('events are tried again in each service by itself, with the steps of Celery-A
   expect(names.filter((name) => !/^c(\.demo\.number\.(even|seen)|:archived|:retry(\.\d)?)$/.test(name))).toEqual([])
 })
 
+it('events that Python sends itself again stay in its service if it names its queue, and else go to each service', async () => {
+  const [got, told]: number[][] = [[], []]
+  const note = (list: number[]) => (data: unknown) => void list.push((data as { number: number }).number)
+  const a = await program(host.url, { service: 'g', events }, [even.on(note(got!)), seen.on(note(told!))])
+  for (const number of [17, 19]) await a.events.emit(even, { number })
+  await until(() => told!.length === 2 && got!.length === 3, 'both services have them')
+  const sorted = (list: number[]) => list.toSorted((a, b) => a - b)
+  expect([sorted(got!), sorted(told!)]).toEqual([
+    [17, 19, 19],
+    [17, 19],
+  ])
+})
+
 it('events are shared by replicas of one service in both languages', async () => {
   const [here, all]: unknown[][] = [[], []]
   const other = await program(host.url, { service: 'd', events }, [seen.on((data) => void all!.push(data))])
