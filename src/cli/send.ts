@@ -3,6 +3,7 @@ import { text as readAll } from 'node:stream/consumers'
 import { Command, Option } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { UsageError, textOfError } from '../core/errors.ts'
+import { nearest } from '../core/nearest.ts'
 import { present } from '../core/fields.ts'
 import type { Duration } from '../core/rate.ts'
 import type { EventHandler } from '../events/handler.ts'
@@ -129,6 +130,11 @@ function find(tasks: readonly AnyTask[], name: string, handlers: readonly EventH
       `no task "${name}" is known, but a handler gets events of this type: \`sluice events emit ${name}\``,
     )
   const known = tasks.map((each) => each.name)
+  if (known.every((one) => one === 'http') && nearest(name, known) === undefined)
+    throw new UsageError(
+      'SLUICE_NO_SUCH_TASK',
+      `no task "${name}" is known here: its schema and its limits are in its code, so name the file that exports it: --tasks <file>, SLUICE_TASKS, or \`tasks\` in sluice.config.ts. Without the code: \`select sluice.send('${name}', '{…}')\` in SQL`,
+    )
   throw unknown('task', name, known, 'the file of tasks (--tasks, SLUICE_TASKS or sluice.config.ts)')
 }
 

@@ -180,6 +180,16 @@ describe('send --from', () => {
       expect(ran[i]).toMatchObject({ code: 2, out: '', err: expect.stringContaining(says) })
   })
 
+  it('without code names the ways to give it, and the one that needs none', async () => {
+    const ran = await project.run(['send', 'sync', '--from', 'rows.csv'], { env: { SLUICE_TASKS: '' } })
+    expect(ran).toMatchObject({
+      code: 1,
+      out: '',
+      err: expect.stringContaining('name the file that exports it: --tasks'),
+    })
+    expect(ran.err).toContain("`select sluice.send('sync', '{…}')`")
+  })
+
   it('refuses what an export wrote for people: whole records, and inputs without their secrets', async () => {
     project.write(
       'tasks.ts',
