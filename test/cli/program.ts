@@ -29,6 +29,9 @@ export interface Running {
   ended: Promise<Ran>
 }
 
+/** What a command writes of a file that takes more than 5 s to load, as any may on a busy machine. `Running.err` has it. */
+const slowLoad = /^still loading .*\n/gm
+
 /** A directory of a user's project; `run` and `start` run the built command line in it. */
 export interface Project {
   dir: string
@@ -119,7 +122,7 @@ export function createProject(env: Record<string, string> = {}, program?: string
     const ended = new Promise<Ran>((resolve) =>
       child.once('close', (code) => {
         isEnded = true
-        resolve({ code, out, err })
+        resolve({ code, out, err: err.replaceAll(slowLoad, '') })
       }),
     )
     const run: Running = {

@@ -27,13 +27,15 @@ export default defineConfig({ store: 'not-used', concurrency: 3, tasks: [tasks.s
 
   /** A cold process may return a grant that is too old, and its job, so once is not always enough. */
   async function dispatchAll(): Promise<void> {
-    await until(async () => {
+    const haveAllEnded = async () => {
       ok(await project.run(['dispatch', '--once']))
       const [left] = objects((await project.runWarm(['status', '--json'])).out) as [
         { waiting: number; scheduled: number },
       ]
       return left.waiting === 0 && left.scheduled === 1
-    })
+    }
+    // Each look is a process that loads the tasks.
+    await until(haveAllEnded, 'all jobs have ended', 240_000)
   }
 
   async function doctorLine(check: string): Promise<Record<string, unknown>> {
