@@ -24,7 +24,7 @@
 -- The bucket of what a share leaves to others is not limited while the share's part is lent (engine.share_lent_from). A
 -- rate of it owes no more than it holds: what was borrowed is no debt. The part may be lent sooner than is known now,
 -- because what the share waits for may come sooner: so next is at most lend_us from now.
--- A bucket has no room if its limit is not defined (closed, not open), or if it is parked: then nothing is computed.
+-- A bucket has no room if its limit is not defined (closed, not open), or if it is parked: then no rule is computed.
 -- A bucket that is paused has no room for waiting jobs. A bucket that has granted units ahead of time has none before
 -- the last of them may be used.
 -- A pace denies nothing, but eases its rate (engine.ease_debt).
@@ -46,30 +46,29 @@ declare
 begin
   for v_in in select * from engine.read_buckets(p_buckets, p_further) loop
     p_now := coalesce(p_now, engine.limiter_time(v_in.clock_lead_us, v_in.watched, p_cap));
-    if p_states is not null then
-      v_in.newest := (select s.newest from unnest(p_states) s where s.bucket = v_in.id);
+    if p_states is not null then v_in.newest := (select s.newest from unnest(p_states) s where s.bucket = v_in.id);
       v_def := (select s.def from unnest(p_states) s where s.bucket = v_in.id);
     elsif (v_in.name, v_in.def_key) is distinct from (v_def.name, v_def.key) or v_old or v_in.parked then  -- seldom
       select * into v_def from sluice.limit_def d
       where d.name = v_in.name and d.key = v_in.def_key and v_in.parked is null order by d.version desc limit 1; end if;
     if v_def.members is not null and v_in.id = sluice.hash64(v_def.name || '*') then
-      v_rooms := v_rooms || engine.pool_room(
-        v_def, v_in.ord, v_in.id, p_now, p_now - v_in.clock_lead_us, p_need[v_in.ord], p_states); continue; end if;
-    v_at := greatest(p_now, v_in.at); v_wall := v_at - v_in.clock_lead_us;
+      v_rooms := v_rooms || engine.pool_room(v_def, v_in.ord, v_in.id, p_now, p_now - v_in.clock_lead_us,
+        engine.recorded_room(array(select sluice.hash64(v_def.name || ':' || m) from unnest(v_def.members) m), p_now,
+          false, array_fill(p_need[v_in.ord], array[cardinality(v_def.members)]), p_states => p_states));
+      continue; end if;
+    v_at := greatest(p_now, v_in.at); v_wall := v_at - v_in.clock_lead_us; v_slack := null;
     v_hold := least(coalesce(v_in.hold, 0), 9007199254740991); v_old := (v_in.newest).version <> v_def.version is true;
     if v_old then select * into v_def
       from sluice.limit_def d where d.name = v_in.name and d.version = (v_in.newest).version; end if;
-    if v_def.version is null then v_rooms := v_rooms || engine.undefined_room(
-        v_in.ord, v_in.id, v_in.n, p_now, v_at, v_wall, v_hold, v_in.probe, v_old, v_in.parked); continue; end if;
     if v_in.closed_us is not null then
       v_hold := greatest(v_hold, engine.limit_reopens_at(v_in.closed_us, v_def.kind, v_def.span)); end if;
-    v_debt := coalesce((v_in.newest).debt, array_fill(0::bigint, array[cardinality(v_def.kind)])); v_slack := null;
+    v_debt := coalesce((v_in.newest).debt, array_fill(0::bigint, array[coalesce(cardinality(v_def.kind), 0)]));
     v_parts := case when 'window' = any (v_def.kind) then
         engine.advance_windows((v_in.newest).parts, v_def.kind, v_def.part_us, v_in.at, v_at) end;
     v_quota := case when v_def.margin is not null then engine.advance_quota_periods(v_in.newest, v_def, v_wall) end;
     v_stale := v_old or v_def.margin is not null and v_quota is null; v_next := greatest(p_now, v_hold); v_period := 1;
     v_units := 2147483647; v_places := case when v_in.probe > 0 then 1 else v_units end; v_most := v_units;
-    for r in reverse cardinality(v_def.kind) .. 1 loop  -- a pace before its rate
+    for r in reverse coalesce(cardinality(v_def.kind), 0) .. 1 loop  -- a pace before its rate
       v_need := p_need[v_in.ord]; if not p_exact then v_need := least(greatest(v_need, 1), v_def.capacity[r]); end if;
       case v_def.kind[r] when 'rate', 'pace' then
           if v_def.lend_us is not null then v_debt[r] := least(v_debt[r], v_def.capacity[r] * v_def.weight[r]); end if;
@@ -97,13 +96,14 @@ begin
       if v_free <= v_at then v_units := 2147483647; v_places := v_units; end if;
       v_next := greatest(p_now, v_hold,
         least(v_next, v_free, v_at + v_def.lend_us, case when p_exact then 0 end)); end if;
-    if v_hold > v_at or v_in.paused or v_stale or v_at > p_now and engine.is_granted_until(v_in.id, v_at) then
-      v_units := 0; v_places := case when v_stale then 0 else v_places end; v_next := greatest(
-        v_next, case when v_in.paused then 9007199254740991 when v_stale then v_at + 1000000 end); end if;
+    if v_hold > v_at or v_in.paused or v_stale or v_def.version is null
+      or v_at > p_now and engine.is_granted_until(v_in.id, v_at) then
+      v_units := 0; v_places := case when v_stale then 0 else v_places end; v_next := greatest(v_next, case
+        when v_in.paused then 9007199254740991 when v_stale or v_def.version is null then v_at + 1000000 end); end if;
     v_rooms := v_rooms || (v_in.ord, v_in.id, coalesce(v_in.n, 0), v_at, v_debt, v_parts, v_quota, v_def.version,
       v_def.kind, v_def.drain, v_def.weight, v_def.part_us, v_def.margin, v_hold, least(v_units, v_places),
-      v_next, v_period, coalesce(v_slack, 0), v_stale, v_units, v_places, v_most, v_def.grant_us, v_wall,
-      coalesce(v_in.probe, 0), p_now)::engine.room;
+      v_next, case when v_def.version is null then 1000000 else v_period end, coalesce(v_slack, 0), v_stale, v_units,
+      v_places, v_most, v_def.grant_us, v_wall, coalesce(v_in.probe, 0), p_now)::engine.room;
   end loop;
   return v_rooms;
 end $$;

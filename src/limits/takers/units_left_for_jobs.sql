@@ -28,7 +28,7 @@ begin
     where b.id = v_room.bucket order by l.version desc limit 1;
     continue when not exists (
       select 1 from sluice.taker t where t.bucket = any (v_pool.members) and t.alive_until > p_now and t.reserves);
-    v_left := engine.sum_member_rooms(v_pool.def, v_room.ord, v_room.bucket, p_now, v_room.wall,
+    v_left := engine.pool_room(v_pool.def, v_room.ord, v_room.bucket, p_now, v_room.wall,
       engine.units_left_for_jobs(engine.recorded_room(v_pool.members, p_now), p_now));
     v_room.avail := v_left.avail; v_room.units := v_left.units; v_room.places := v_left.places;
     p_rooms[i] := v_room;
