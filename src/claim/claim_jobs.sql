@@ -49,12 +49,11 @@ begin
   if v_is.moved then return; end if;
   -- This comes before buckets are locked: a claim that has to wait here holds none of them.
   if v_is.stores > 0 then redis_epoch := engine.lock_redis_epoch(); end if;
-  v_begun := case when v_is.stores > 0 then engine.limiter_now_us(p_cap)
-             else engine.limiter_time(v_is.clock_lead_us, v_is.watched, p_cap) end;
+  v_begun := engine.limiter_time(v_is.clock_lead_us, v_is.watched, p_cap);
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
   if v_is.known then jobs := ''; again := true; return; end if;
   v_found := engine.find_classes(v_is.queues, p_tasks, v_is.labels, v_begun, v_since,
-    case when v_is.gates then engine.store_time(v_begun) end);
+    case when v_is.gates then to_timestamp((v_begun - v_is.clock_lead_us) / 1e6) end);
   announced := 0 = any (v_found.active); again := announced;
   v_able := array_remove(v_found.active, 0::bigint);
   if v_found.labelled then
@@ -72,7 +71,8 @@ begin
     end if;
     if v_served.served is not true then
       perform engine.absorb_arrivals(v_begun, v_read.news);
-      v_served := engine.decide_claim(p_claim, p_worker, v_read.classes, v_read.news, p_want, p_cap, v_since,
+      v_served := engine.decide_claim(
+        p_claim, p_worker, v_read.classes, v_read.news, p_want, v_begun, v_since, p_cap,
         case when p_wide then 256 else least(256, p_want + 1) end, p_ahead);
     end if;
     perform engine.record_class_states(v_read.news, v_served.of, v_served.taken);

@@ -3,8 +3,8 @@
 -- classes.
 -- p_news: what has arrived for them, and is absorbed
 create or replace function engine.decide_claim(
-  p_claim uuid, p_worker bigint, p_classes bigint[], p_news engine.news[], p_want integer, p_cap bigint, p_since bigint,
-  p_most integer, p_ahead integer default null) returns engine.served
+  p_claim uuid, p_worker bigint, p_classes bigint[], p_news engine.news[], p_want integer, p_begun bigint,
+  p_since bigint, p_cap bigint, p_most integer, p_ahead integer default null) returns engine.served
 language plpgsql as $$
 declare
   v_done engine.served;
@@ -19,7 +19,7 @@ declare
   v_lanes sluice.lane[]; v_next sluice.lane[];
   v_mark engine.marked; v_ids bigint[]; v_blocked integer[];
 begin
-  v_done.now_us := engine.limiter_now_us(p_cap); v_done.granted := 0; v_done.again := false; v_done.soon := false;
+  v_done.now_us := p_begun; v_done.granted := 0; v_done.again := false; v_done.soon := false;
   if p_ahead > p_most then
     -- More lanes only if claims grant ahead, because reading a lane costs as much as granting a job.
     p_most := case when exists (select 1 from sluice.list l where l.class = any (p_classes) and l.lead > 0)
@@ -29,7 +29,7 @@ begin
     select (n.state).class from unnest(p_news) n
     where (n.state).waiting <= (select sum(c) from unnest(n.counts) c));
   v_cand := engine.select_lanes(
-    p_classes, v_new, greatest(p_want, least(p_ahead, p_most - 1)), v_done.now_us, p_since, p_most);
+    p_classes, v_new, greatest(p_want, least(p_ahead, p_most - 1)), p_begun, p_since, p_most);
   v_lanes := v_cand.lanes;
   if v_lanes is null then return v_done; end if;
   select array_agg(l.id order by l.ordinality), bool_or(l.costed) into v_ids, v_costed

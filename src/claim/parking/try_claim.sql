@@ -1,14 +1,14 @@
 -- Claims jobs of a class that is locked, to see whether that fails; the caller rolls it back (`engine.probe_claim`).
 -- Stale buckets are renewed first, as the worker does whose claim finds them.
 -- p_trial: as in `engine.find_faults`
-create or replace function engine.try_claim(p_trial engine.trial, p_class bigint) returns engine.served
+create or replace function engine.try_claim(p_trial engine.trial, p_class bigint, p_begun bigint) returns engine.served
 language plpgsql as $$
 declare
   v_done engine.served;
 begin
   loop
     v_done := engine.decide_claim(
-      gen_random_uuid(), p_trial.worker, array[p_class], '{}', p_trial.want, p_trial.cap, -1, 256);
+      gen_random_uuid(), p_trial.worker, array[p_class], '{}', p_trial.want, p_begun, -1, p_trial.cap, 256);
     exit when v_done.stale is null;
     perform engine.renew_bucket_states(v_done.stale, p_trial.cap);
   end loop;

@@ -11,6 +11,6 @@ begin
   perform engine.find_classes_without_room(p_trial.labels, array[p_trial.class], v_now);
   v_news := engine.read_arrivals(p_trial.class);
   perform engine.absorb_arrivals(v_now, array[v_news]);
-  v_done := engine.try_claim(p_trial, p_trial.class);
+  v_done := engine.try_claim(p_trial, p_trial.class, v_now);
   perform engine.record_class_states(array[v_news], v_done.of, v_done.taken);
 end $$;

@@ -23,5 +23,5 @@ begin
   insert into sluice.list as k (class, id, floor, due)
   select v_own, l.list, min(l.vstart), v_now from sluice.lane l where l.class = v_own group by l.list
   on conflict (class, id, v) do update set floor = least(k.floor, excluded.floor), due = v_now;
-  perform engine.try_claim(p_trial, v_own);
+  perform engine.try_claim(p_trial, v_own, v_now);
 end $$;

@@ -21,13 +21,20 @@ create or replace function engine.read_claim_room(
   out probing boolean, out stale bigint[]) language plpgsql as $$
 declare
   v_room engine.room;
+  v_lead bigint;       -- of the limiter's clock over the store's
   v_stale boolean;
   v_kept bigint[];
   v_reserved boolean;  -- units are reserved for lanes
   v_takers boolean;    -- takers wait
 begin
   rooms := engine.recorded_room(p_buckets || p_members, null, p_cap => p_cap);
-  now_us := coalesce(rooms[1].read_at, engine.limiter_now_us(p_cap));
+  if rooms = '{}' then
+    select engine.limiter_time(e.clock_lead_us, e.watched, p_cap), e.clock_lead_us into now_us, v_lead
+    from sluice.epoch e;
+  else
+    now_us := rooms[1].read_at; v_lead := rooms[1].now_at - rooms[1].wall;
+  end if;
+  at := to_timestamp((now_us - v_lead) / 1e6);
   probing := false;
   foreach v_room in array rooms loop
     v_stale := v_stale or v_room.stale;
@@ -40,8 +47,6 @@ begin
         and not exists (select 1 from sluice.renewal w where w.bucket = r.bucket) limit 16), '{}');
     if stale is not null then return; end if;
   end if;
-  at := case when rooms[1].now_at - rooms[1].wall is null then engine.store_time(now_us)
-        else to_timestamp((now_us - (rooms[1].now_at - rooms[1].wall)) / 1e6) end;
   select exists (select 1 from sluice.reservation r where r.bucket = any (p_lists)),
          exists (select 1 from sluice.taker t where t.alive_until > read_claim_room.now_us) into v_reserved, v_takers;
   -- This comes before reservations are subtracted, because it computes the room of pools anew.
