@@ -1,18 +1,15 @@
 -- Reads what has arrived for a class since the last reading, by lanes. Call under the class's lock; the caller absorbs
 -- it, and records the state that is returned (`engine.record_class_states`). A row counts as arrived since then if the
 -- snapshot of the last reader did not show it: so no late commit is missed, and no row is read twice. Arrivals of this
--- transaction are left to the next reader. Of more than 2,000 rows, or 1,000 lanes, one portion is read, and the next
--- reader goes on behind it, so that a claim that finds 100,000 new lanes does not make other claims wait. When the last
--- snapshot is from the future, because the data come from another server, the next reader starts again
--- (`engine.rebuild_arrivals`).
+-- transaction are left to the next reader. Of more than 1,000 rows one portion is read, and the next reader goes on
+-- behind it, so that a claim that finds 100,000 new lanes does not make other claims wait. When the last snapshot is
+-- from the future, because the data come from another server, the next reader starts again (`engine.rebuild_arrivals`).
 create or replace function engine.read_arrivals(p_class bigint) returns engine.news language plpgsql as $$
 declare
-  v_most constant integer := 2000;
-  v_most_lanes constant integer := case when p_class = 0 then v_most else 1000 end;  -- of class 0 none is made
+  v_most constant integer := 1000;
   v_own constant xid8 := pg_current_xact_id_if_assigned();
   v_state sluice.class_state;
   v_rest boolean;
-  v_many boolean;
   v_lanes bigint[];
   v_bounds bigint[];
   v_counts bigint[];
@@ -37,13 +34,8 @@ begin
           limit v_most + 1) a;
     if v_lanes is null then return (null, null, null, v_state, false, false)::engine.news; end if;
   end if;
-  -- Two conditions: PL/pgSQL would start a query in a condition even where what stands before it decides.
-  v_many := v_lanes is null or cardinality(v_lanes) > v_most;
-  if not v_many and cardinality(v_lanes) > v_most_lanes then
-    v_many := (select count(distinct l) from unnest(v_lanes) l) > v_most_lanes;
-  end if;
-  if v_many then
-    v_news := engine.read_arrivals_portion(p_class, v_state, v_own, v_most, v_most_lanes);
+  if v_lanes is null or cardinality(v_lanes) > v_most then
+    v_news := engine.read_arrivals_portion(p_class, v_state, v_own, v_most);
     if v_news.lanes is null and not v_rest then return v_news; end if;
     v_state := v_news.state; v_rest := v_news.rest;
     v_lanes := v_news.lanes; v_bounds := v_news.bounds; v_counts := v_news.counts;

@@ -4,9 +4,8 @@
 -- p_was: the state of the class
 -- p_own: the id of this transaction; null: it has none yet
 -- p_most: how many rows at most
--- p_lanes: how many lanes at most; a lane counts again when rows of others stand between its rows
 create or replace function engine.read_arrivals_portion(
-  p_class bigint, p_was sluice.class_state, p_own xid8, p_most integer, p_lanes integer) returns engine.news
+  p_class bigint, p_was sluice.class_state, p_own xid8, p_most integer) returns engine.news
 language plpgsql as $$
 declare
   v_news engine.news;
@@ -22,7 +21,7 @@ declare
   v_at constant bigint := case when v_is_same then p_was.at_pos else v_least end;
 begin
   -- At most one portion is read, in the order of the index, because the next one begins where this one ends.
-  with found as (
+  with unread as materialized (
     select b.xid, b.lane, b.pos, b.n from (
       select a.* from pg_snapshot_xip(p_was.snap) m (xid) cross join lateral (
         select a.xid, a.lane, a.pos, a.n from sluice.arrival a
@@ -38,22 +37,15 @@ begin
        order by a.xid, a.lane, a.pos limit p_most)) b
     where p_was.target is null or pg_visible_in_snapshot(b.xid, p_was.target)
     order by b.xid, b.lane, b.pos limit p_most
-  ), unread as materialized (
-    select c.xid, c.lane, c.pos, c.n, c.found from (
-      select f.*, count(*) filter (where f.is_other) over (order by f.xid, f.lane, f.pos) as lanes,
-             count(*) over () as found
-      from (select a.*, a.lane is distinct from lag(a.lane) over (order by a.xid, a.lane, a.pos) as is_other
-            from found a) f) c
-    where c.lanes <= p_lanes
   )
-  select g.*, u.xid, u.lane, u.pos, u.found into v_read
+  select g.*, u.xid, u.lane, u.pos into v_read
   from (
     select engine.snapshot_without_own(p_own) as target, array_agg(l.lane) as lanes, array_agg(l.first) as bounds,
            array_agg(l.jobs) as counts, sum(l.rows)::integer as rows
     from (select lane, min(pos) as first, sum(n)::bigint as jobs, count(*) as rows from unread group by lane) l) g
   left join (select * from unread order by xid desc, lane desc, pos desc limit 1) u on true;
   v_news.lanes := v_read.lanes; v_news.bounds := v_read.bounds; v_news.counts := v_read.counts;
-  v_news.rest := coalesce(v_read.found >= p_most or v_read.found > v_read.rows, false);
+  v_news.rest := coalesce(v_read.rows >= p_most, false);
   v_state.class := p_class;
   if v_news.rest then
     v_state.target := coalesce(p_was.target, v_read.target);
