@@ -9,7 +9,9 @@ begin
   delete from sluice.class_state where class = p_class;
   delete from sluice.arrival where class = p_class;
   insert into sluice.arrival (xid, class, lane, pos, n)
-  select pg_current_xact_id(), p_class, lane, min(seq), count(*) from sluice.job
-  where claim is null and due_at is null and (p_class = 0 or engine.class_id(queue, task, buckets) = p_class)
-  group by lane;
+  select pg_current_xact_id(), p_class, j.lane, min(j.seq), count(*) from sluice.job j
+  where j.claim is null and j.due_at is null and (p_class = 0 or exists (
+    select 1 from sluice.class c where c.id = p_class and (c.queue, c.task) = (j.queue, j.task)
+      and c.labels is not distinct from engine.find_label_limits(j.buckets)))
+  group by j.lane;
 end $$;
