@@ -112,7 +112,10 @@ it('a program declares a thousand types in each of fifty services, beside its cl
     )
     const startMs = systemClock.monotonicMs()
     await Promise.all(programs.map((sluice) => sluice.work(work())))
-    return systemClock.monotonicMs() - startMs
+    const tookMs = systemClock.monotonicMs() - startMs
+    // Those of both starts would need more connections than the database has.
+    await Promise.all(programs.map((sluice) => sluice.close()))
+    return tookMs
   }
   const firstMs = await startAll()
   const queues = await queuesOf(own)
