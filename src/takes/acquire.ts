@@ -1,5 +1,5 @@
 /**
- * Acquires units outside of claims (takes/acquire_grant.sql): for further requests of attempts, and for takers. Both
+ * Acquires units outside of claims (takes/acquire_grants.sql): for further requests of attempts, and for takers. Both
  * repeat the request until they have a grant that is fresh enough, and refund grants that they did not use.
  */
 import { limitOf, ownOf } from '../core/bucket.ts'
@@ -18,7 +18,9 @@ import { minWaitMs } from '../vendors/time.ts'
 import { isTransient } from '../claim/claim.ts'
 import { failIfParked, repeatAfterParking } from '../claim/parking/parked.ts'
 import { type Circuit, circuitOf, type Failing } from './circuit.ts'
+import { splitByRefusal } from './concerned.ts'
 import { othersUseOf } from './others.ts'
+import type { Turnstile } from './turnstile.ts'
 
 /** A grant to request. After a lost reply it is requested again under the same id, so that it is charged once. */
 export interface PendingGrant {
@@ -46,6 +48,8 @@ export interface GrantRequest {
 }
 
 interface Row {
+  /** The place of its request in the statement, from 1. */
+  ord: number
   granted: boolean
   lost: boolean
   wait_us: string | null
@@ -61,7 +65,7 @@ interface Row {
   probing: boolean | null
 }
 
-/** The store's result, with the times of the request; the other fields as in takes/acquire_grant.sql. */
+/** The store's result, with the times of the request; the other fields as in takes/acquire_grants.sql. */
 export interface StoreAnswer extends Row {
   /** The time just before this request was sent. */
   readonly requestedAt: Moment
@@ -78,6 +82,9 @@ export interface PeerAnswer {
   /** The grant's id there; undefined: no second limiter was needed. */
   readonly id: string | undefined
 }
+
+/** The line of takers' requests. */
+export type GrantLine = Turnstile<GrantRequest, StoreAnswer>
 
 /** Result of one request: a grant, or how long to wait. */
 export interface GrantResult<G> {
@@ -126,26 +133,6 @@ function hashAll(buckets: readonly string[]): string[] {
   return [...new Set(buckets.map(hash64))]
 }
 
-/**
- * Splits the buckets of a refused request into those that the refusal concerns, and the others: those of the limit that
- * it names, else those of the request's own keys, else all. A limit in money is a budget of the user's, which no vendor
- * knows: it is left out if the request has another one.
- */
-export function splitByRefusal(
-  buckets: readonly string[],
-  limit: string | undefined,
-  limits: readonly Pick<Limit, 'name' | 'currency'>[] = [],
-): Record<'concerned' | 'others', string[]> {
-  const named = buckets.filter((bucket) => limitOf(bucket) === limit)
-  if (named.length > 0) return { concerned: named, others: [] }
-  const isMoney = (bucket: string) =>
-    limits.some(({ name, currency }) => name === limitOf(bucket) && currency !== undefined)
-  const known = buckets.filter((bucket) => !isMoney(bucket))
-  const theirs = known.length > 0 ? known : buckets
-  const concerned = ownOf(theirs)
-  return { concerned, others: theirs.filter((bucket) => !concerned.includes(bucket)) }
-}
-
 /** A request under limits. */
 export interface Limited {
   readonly buckets: readonly string[]
@@ -191,31 +178,41 @@ export class Acquirer {
   }
 
   /** Sends one request to the store. @throws AttemptError SLUICE_PARKED */
-  async request({ pending, buckets, units, back, job, taker }: GrantRequest): Promise<StoreAnswer> {
+  async request(request: GrantRequest): Promise<StoreAnswer> {
+    const [answer] = await this.requestTogether([request])
+    return answer as StoreAnswer
+  }
+
+  /**
+   * Sends requests to the store in one statement; resolves to their answers, in the same order. All want the same units of
+   * the same buckets. Several are of takers.
+   * @throws AttemptError SLUICE_PARKED
+   */
+  async requestTogether(requests: readonly GrantRequest[]): Promise<StoreAnswer[]> {
+    const [{ buckets, units, job }] = requests as [GrantRequest]
     const { clock } = this.#store
     const requestedAt = readMoment(clock)
-    const isFirst = pending.requestedAt === undefined
-    pending.requestedAt ??= requestedAt
     const sentMs = requestedAt.monotonicMs
-    const who = [job?.id ?? null, job?.claim ?? null, taker === undefined ? null : JSON.stringify(taker)]
-    const params = [
-      pending.id,
-      buckets,
-      units,
-      back?.id ?? null,
-      back?.units ?? null,
-      this.#storeClock.cap(sentMs),
-      ...who,
-    ]
-    const [row] = await failIfParked(this.#store, buckets, () => this.#store.call<Row>('acquire_grant', params))
-    if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
+    const wants = requests.map(({ pending, back, taker }) => {
+      return { ...taker, id: pending.id, back: back?.id, back_units: back?.units }
+    })
+    const isFirst = requests.map(({ pending }) => pending.requestedAt === undefined)
+    for (const { pending } of requests) pending.requestedAt ??= requestedAt
+    const cap = this.#storeClock.cap(sentMs)
+    const params = [JSON.stringify(wants), buckets, units, cap, job?.id ?? null, job?.claim ?? null]
+    const rows = await failIfParked(this.#store, buckets, () => this.#store.call<Row>('acquire_grants', params))
     const answeredMs = clock.monotonicMs()
-    this.#storeClock.recordReading(Number(row.now_us), answeredMs, sentMs)
-    // The store waited for the buckets' locks before it decided. If that took longer than the whole call, its clock has
-    // stepped. If this is a repeated request, it may have been granted the first time.
-    const waitedMs = Number(row.waited_us) / 1_000
-    const isKnown = isFirst && waitedMs <= answeredMs - sentMs
-    return { ...row, requestedAt, fromMs: isKnown ? sentMs + waitedMs : pending.requestedAt.monotonicMs }
+    return requests.map(({ pending }, i) => {
+      const row = rows.find(({ ord }) => ord === i + 1)
+      if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
+      if (i === 0) this.#storeClock.recordReading(Number(row.now_us), answeredMs, sentMs)
+      // The store waited for the buckets' locks before it decided. If that took longer than the whole call, its clock has
+      // stepped. If this is a repeated request, it may have been granted the first time.
+      const waitedMs = Number(row.waited_us) / 1_000
+      const isKnown = isFirst[i] === true && waitedMs <= answeredMs - sentMs
+      const fromMs = isKnown ? sentMs + waitedMs : (pending.requestedAt ?? requestedAt).monotonicMs
+      return { ...row, requestedAt, fromMs }
+    })
   }
 
   /** Requests that the second limiter confirms a grant of the store. */

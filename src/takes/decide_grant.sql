@@ -1,5 +1,5 @@
 -- Decides and charges one grant of several buckets. No other function grants units outside of claims
--- (takes/acquire_grant.sql calls it). A running job only needs units, because its places are counted already. A taker
+-- (takes/acquire_grants.sql calls it). A running job only needs units, because its places are counted already. A taker
 -- lets earlier takers go first, unless there is room for both. It takes turns with jobs that wait for the same bucket,
 -- and takes a place in each bucket that counts places. Earlier takers that wait only for other buckets do not count.
 -- The caller has locked the buckets.
@@ -8,7 +8,7 @@
 -- units: what the grant costs in each bucket.
 -- lacking: whether each bucket, taken alone, denies the grant to a taker. Null: it was granted.
 -- probing: the vendor has refused requests of one of the buckets (engine.refuse_buckets).
--- Other parameters: takes/acquire_grant.sql.
+-- Other parameters: takes/acquire_grants.sql.
 create or replace function engine.decide_grant(
   p_grant uuid, p_buckets bigint[], p_units bigint[], p_taker engine.taker, p_since bigint, p_now bigint,
   out granted boolean, out lost boolean, out soonest_us bigint, out capacity bigint, out life_us bigint,
@@ -39,7 +39,7 @@ begin
   cross join lateral (
     select coalesce(sum(t.cost), 0)::bigint as units, count(*) as takers from sluice.taker t
     where t.bucket = r.bucket and t.alive_until > p_now and t.reserves
-      and (v_is_job or t.n >= p_taker.n) is not true) b;
+      and (v_is_job or t.n >= p_taker.n) is not true and (t.id = any (p_taker.gone)) is not true) b;
   if v_is_shut and not (granted and v_is_job) then perform engine.refuse_parked_buckets(p_buckets); end if;
   if granted then fresh_us := least(fresh_us, engine.least_life(p_buckets)); end if;
   if granted and v_counted is not null then

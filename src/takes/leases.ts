@@ -26,6 +26,10 @@ const bucketsMax = 10_000
 /** Returns how long a request may begin under a grant, in ms. */
 export const freshMs = ({ fresh_us }: StoreAnswer) => (fresh_us === null ? Infinity : Number(fresh_us) / 1_000)
 
+/** Returns whether more than half of a grant's life is over. */
+export const isHalfOver = (answer: StoreAnswer, nowMs: number) =>
+  answer.granted && nowMs - answer.fromMs > freshMs(answer) / 2
+
 /** Makes leases, and records which of them hold places. */
 export class Leases {
   readonly #options: LeasesOptions

@@ -11,7 +11,7 @@
 -- p_taker: the taker that was denied; its line is null for a job.
 -- p_units: what it needs of each bucket.
 -- p_lacking: whether each bucket denied it (`engine.decide_grant`).
--- p_soonest: as `soonest_us` of `engine.acquire_grant`.
+-- p_soonest: as `soonest_us` of `engine.acquire_grants`.
 -- Returns how long to wait, in microseconds.
 create or replace function engine.queue_taker(
   p_taker engine.taker, p_buckets bigint[], p_units bigint[], p_lacking boolean[], p_soonest bigint, p_now bigint)

@@ -6,7 +6,7 @@ import { closedError, SluiceError, StoreError, UsageError } from '../core/errors
 import type { Store } from '../db/store.ts'
 import { StoreEpoch } from '../claim/definitions/clock.ts'
 import { hash64, newId } from '../core/hash.ts'
-import { Acquirer, type GrantLoop, type GrantResult, type Sent, type PendingGrant } from './acquire.ts'
+import { Acquirer, type GrantLine, type GrantLoop, type GrantResult, type PendingGrant, type Sent } from './acquire.ts'
 import { isTransient } from '../claim/claim.ts'
 import type { Definitions } from '../claim/definitions/define.ts'
 import { type Margins, marginsOf } from '../claim/definitions/margins.ts'
@@ -19,7 +19,7 @@ import type { PeerLimiter } from '../limits/peer.ts'
 import type { Lease, Taker, TakeOptions, Tried, Used, WaitOptions } from '../limits/take.ts'
 import { LeaseHolder, lifeUs } from './lease-holder.ts'
 import type { TakenGrant } from './lease.ts'
-import { freshMs, Leases } from './leases.ts'
+import { freshMs, isHalfOver, Leases } from './leases.ts'
 import { createPatience, rejectOnAbort } from './patience.ts'
 import { StoreOutage } from './store-outage.ts'
 import { lateMsMax, redisAwayError, silentStoreError, takeTimeoutError, tooLateError } from './take-errors.ts'
@@ -54,7 +54,7 @@ function sentRequestOf({ buckets, limits }: TakeRequest, requestedAt: Moment | u
 export class Takes implements Taker {
   readonly #options: TakesOptions
   readonly #acquirer: Acquirer
-  readonly #turnstile: Turnstile
+  readonly #turnstile: GrantLine
   readonly #epoch: StoreEpoch
   #lookedMs = -Infinity
   readonly #holder: LeaseHolder
@@ -73,7 +73,18 @@ export class Takes implements Taker {
     const { store, peer } = options
     const storeClock = new StoreClock()
     this.#acquirer = new Acquirer(store, storeClock, peer)
-    this.#turnstile = new Turnstile(4, store.clock, awayMs)
+    this.#turnstile = new Turnstile({
+      most: 4,
+      mostOfKind: 2,
+      together: 10,
+      clock: store.clock,
+      patienceMs: awayMs,
+      send: async (requests) => {
+        this.#checkOpen()
+        return this.#acquirer.requestTogether(requests)
+      },
+      isOld: (answer) => isHalfOver(answer, store.clock.monotonicMs()),
+    })
     this.#margins = marginsOf(store)
     this.#holder = new LeaseHolder(store, storeClock)
     this.#leases = new Leases({
@@ -350,11 +361,7 @@ export class Takes implements Taker {
     const taker = { line, n: back?.place ?? null, wait, holder: pending.holder ?? null, life: lifeUs }
     const request = { pending, buckets: want.buckets, units: want.costs, back, taker }
     const leaving = { signal, ms: Math.max(waitMs, awayMs), late: () => takeTimeoutError(want, 0) }
-    const send = () => {
-      this.#checkOpen()
-      return this.#acquirer.request(request)
-    }
-    const answer = await this.#turnstile.pass(send, leaving)
+    const answer = await this.#turnstile.pass(JSON.stringify([want.buckets, want.costs]), request, leaving)
     back?.handOver()
     const result = this.#leases.read(want, pending, answer)
     if (result.grant === undefined) return { ...result, sentMs: answer.requestedAt.monotonicMs }

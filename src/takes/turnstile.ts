@@ -11,74 +11,112 @@ export interface Leaving {
   late(): Error
 }
 
-/** A request in line. */
-interface Waiting {
-  readonly sinceMs: number
-  go(): void
-  fail(reason: unknown): void
+/** Parameters of `Turnstile`; see the fields. */
+export interface TurnstileOptions<Request, Answer> {
+  /** How many statements are under way at most. */
+  readonly most: number
+  /** How many statements of one kind are under way at most. */
+  readonly mostOfKind: number
+  /** How many requests of one kind go together at most. */
+  readonly together: number
+  readonly clock: Clock
+  /**
+   * If the store does not answer a statement, the requests that have been in line for so many ms fail with it. Otherwise
+   * each would wait for its own time-out, and a long line for minutes.
+   */
+  readonly patienceMs: number
+  /** Sends requests of the same kind in one statement; resolves to their answers, in the same order. */
+  send(requests: readonly Request[]): Promise<readonly Answer[]>
+  /** Returns whether an answer that arrives now took so long that fewer requests should go together. */
+  isOld(answer: Answer): boolean
 }
 
-/** Lets few requests at a time through to the store. A grant grows old while its request waits for a connection. */
-export class Turnstile {
-  #free: number
-  readonly #clock: Clock
-  readonly #patienceMs: number
-  readonly #line = new Set<Waiting>()
+/** A request in line. */
+interface Waiting<Request, Answer> {
+  readonly kind: string
+  readonly request: Request
+  readonly sinceMs: number
+  /** Takes it out of the line. */
+  leave(): void
+  resolve(answer: Answer): void
+  reject(reason: unknown): void
+}
 
+/**
+ * Lets few statements at a time through to the store, because a grant grows old while its request waits for a connection.
+ * While a statement is under way, requests of its kind wait, and then go together: they wait for the same locks.
+ */
+export class Turnstile<Request, Answer> {
+  readonly #options: TurnstileOptions<Request, Answer>
+  readonly #line = new Set<Waiting<Request, Answer>>()
+  /** The kind of each statement under way. */
+  readonly #underway: string[] = []
   /**
-   * @param most how many requests pass at a time
-   * @param patienceMs if the store does not answer a request, the requests that have been in line for this long fail
-   * with it
+   * How many requests go together now. It begins with one, because a cold process is slow. It grows by one with each
+   * statement that has so many, and halves when an answer is old: the first of a statement waits for the last.
    */
-  constructor(most: number, clock: Clock, patienceMs: number) {
-    this.#free = most
-    this.#clock = clock
-    this.#patienceMs = patienceMs
+  #together = 1
+
+  constructor(options: TurnstileOptions<Request, Answer>) {
+    this.#options = options
   }
 
-  /** Runs `body` once its turn has come, in the order of the calls. */
-  async pass<T>(body: () => Promise<T>, leaving: Leaving): Promise<T> {
-    leaving.signal?.throwIfAborted()
-    if (this.#free > 0) this.#free--
-    else await this.#waitForTurn(leaving)
-    try {
-      return await body()
-    } catch (error) {
-      if (error instanceof StoreError) this.#failUnanswered(error)
-      throw error
-    } finally {
-      const [next] = this.#line
-      if (next === undefined) this.#free++
-      else next.go()
-    }
-  }
-
-  #waitForTurn({ signal, ms, late }: Leaving): Promise<void> {
+  /** Sends a request once its turn has come, in the order of the calls. */
+  async pass(kind: string, request: Request, { signal, ms, late }: Leaving): Promise<Answer> {
+    signal?.throwIfAborted()
+    const { clock } = this.#options
     return new Promise((resolve, reject) => {
-      const over = () => {
+      const leave = () => {
         this.#line.delete(waiting)
         cancel()
         signal?.removeEventListener('abort', onAbort)
       }
       const fail = (reason: unknown) => {
-        over()
+        leave()
         reject(reason as Error)
       }
-      const go = () => {
-        over()
-        resolve()
-      }
-      const waiting: Waiting = { sinceMs: this.#clock.monotonicMs(), go, fail }
+      const waiting = { kind, request, sinceMs: clock.monotonicMs(), leave, resolve, reject: fail }
       const onAbort = () => fail(signal?.reason)
-      const cancel = ms === Infinity ? () => {} : this.#clock.after(ms, () => fail(late()))
-      signal?.addEventListener('abort', onAbort)
+      let cancel = () => {}
       this.#line.add(waiting)
+      this.#advance()
+      if (!this.#line.has(waiting)) return
+      if (ms !== Infinity) cancel = clock.after(ms, () => fail(late()))
+      signal?.addEventListener('abort', onAbort)
     })
   }
 
-  /** Otherwise each request would wait for its own time-out, and a long line for minutes. */
+  #advance(): void {
+    const { most, mostOfKind } = this.#options
+    for (const { kind } of this.#line) {
+      if (this.#underway.length >= most) return
+      if (this.#underway.filter((one) => one === kind).length >= mostOfKind) continue
+      const some = [...this.#line].filter((one) => one.kind === kind).slice(0, this.#together)
+      for (const one of some) one.leave()
+      void this.#send(kind, some)
+    }
+  }
+
+  async #send(kind: string, some: readonly Waiting<Request, Answer>[]): Promise<void> {
+    const { send, isOld } = this.#options
+    const isFull = some.length === this.#together
+    this.#underway.push(kind)
+    try {
+      const answers = await send(some.map(({ request }) => request))
+      if (answers.some(isOld)) this.#together = Math.max(1, Math.floor(some.length / 2))
+      else if (isFull) this.#together = Math.min(this.#options.together, this.#together + 1)
+      for (const [i, { resolve }] of some.entries()) resolve(answers[i] as Answer)
+    } catch (error) {
+      if (error instanceof StoreError) this.#failUnanswered(error)
+      for (const { reject } of some) reject(error)
+    } finally {
+      this.#underway.splice(this.#underway.indexOf(kind), 1)
+      this.#advance()
+    }
+  }
+
   #failUnanswered(error: StoreError): void {
-    const beforeMs = this.#clock.monotonicMs() - this.#patienceMs
-    for (const waiting of this.#line) if (waiting.sinceMs <= beforeMs) waiting.fail(error)
+    const beforeMs = this.#options.clock.monotonicMs() - this.#options.patienceMs
+    for (const waiting of this.#line) if (waiting.sinceMs <= beforeMs) waiting.reject(error)
   }
 }

@@ -76,7 +76,7 @@ it('a take whose reply was lost is repeated, and charges nothing twice', async (
   const seats = limit('seats', { concurrency: 2 })
   await (await sluice.takes.take(seats)).release()
   const lost = proxy.swallow({
-    when: (request) => request.includes('\0acquire_grant\0'),
+    when: (request) => request.includes('\0acquire_grants\0'),
     leave: 'closed',
     until: isReady,
   })

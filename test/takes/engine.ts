@@ -9,7 +9,7 @@ import { fn } from '../servers/fn.ts'
 
 /** The statements of takes, as `Db.call` names them: what a test counts, delays or loses. */
 export const takeCalls = {
-  acquire: 'acquire_grant',
+  acquire: 'acquire_grants',
   end: 'end_takes',
   renew: 'renew_holder',
   settle: 'settle_take',
@@ -47,18 +47,35 @@ const ms = (us: string | null) => Number(us ?? 0) / 1_000
 
 /** Takes (of several buckets all or nothing) as a process does, on any connection that speaks SQL. */
 export async function acquire(db: Queryable, take: string | string[], asked: Asked = {}): Promise<Answer> {
-  const { grant = randomUUID(), line = null, cost = 1, waitUs = null, back, holder = newId() } = asked
-  const { lifeMs = 15_000 } = asked
-  const takes = [take].flat()
+  const { cost, ...one } = asked
+  const [answer] = await acquireTogether(db, [take].flat(), cost, [one])
+  return answer as Answer
+}
+
+/** Several takes of the same, in one statement; resolves to their replies, in the same order. */
+export async function acquireTogether(
+  db: Queryable,
+  takes: readonly string[],
+  cost = 1,
+  asked: readonly Omit<Asked, 'cost'>[] = [],
+): Promise<Answer[]> {
   const units = takes.map(() => cost)
-  const own = JSON.stringify({ line, wait: waitUs, holder, life: lifeMs * 1_000 })
-  const [row] = await sqlOn(db).call<
-    Record<'wait_us' | 'soonest_us' | 'life_us', string | null> & { granted: boolean; lost: boolean }
-  >(takeCalls.acquire, [grant, takes, units, back ?? null, back === undefined ? null : units, null, null, null, own])
-  if (row === undefined) throw new Error('no answer')
-  const { granted, lost } = row
-  const lifeLeftMs = row.life_us === null ? undefined : ms(row.life_us)
-  return { granted, lost, soonestMs: ms(row.soonest_us), waitMs: ms(row.wait_us), lifeMs: lifeLeftMs }
+  const wants = asked.map(
+    ({ grant = randomUUID(), line = null, waitUs = null, back, holder = newId(), lifeMs = 15_000 }) => {
+      const given = back === undefined ? {} : { back, back_units: units }
+      return { id: grant, line, wait: waitUs, holder, life: lifeMs * 1_000, ...given }
+    },
+  )
+  const rows = await sqlOn(db).call<
+    Record<'wait_us' | 'soonest_us' | 'life_us', string | null> & { ord: number; granted: boolean; lost: boolean }
+  >(takeCalls.acquire, [JSON.stringify(wants), takes, units, null])
+  return wants.map((_, i) => {
+    const row = rows.find(({ ord }) => ord === i + 1)
+    if (row === undefined) throw new Error('no answer')
+    const { granted, lost } = row
+    const lifeLeftMs = row.life_us === null ? undefined : ms(row.life_us)
+    return { granted, lost, soonestMs: ms(row.soonest_us), waitMs: ms(row.wait_us), lifeMs: lifeLeftMs }
+  })
 }
 
 /** A taker that waits; each call of the function repeats its take. */
@@ -75,8 +92,8 @@ export async function further(
   asked: { grant?: string; units?: number[]; back?: string | undefined } = {},
 ): Promise<{ granted: boolean; lost: boolean } | undefined> {
   const { grant = newId(), units = takes.map(() => 1), back } = asked
-  const given = back === undefined ? [null, null] : [back, units]
-  const params = [grant, takes, units, ...given, null, job?.id, job?.claim]
+  const given = back === undefined ? {} : { back, back_units: units }
+  const params = [JSON.stringify([{ id: grant, ...given }]), takes, units, null, job?.id, job?.claim]
   const [row] = await sqlOn(db).call<{ granted: boolean; lost: boolean }>(takeCalls.acquire, params)
   return row && { granted: row.granted, lost: row.lost }
 }

@@ -8,17 +8,23 @@ import { later } from '../until.ts'
 const patienceMs = 2_000
 const late = () => new Error('too late')
 
-/** One request that holds the way until a test ends it, and a line behind it. */
-function stage() {
+/** A request that holds the way until a test ends it, and a line behind it. */
+function stage(together = 1) {
   const world = new World()
-  const turnstile = new Turnstile(1, world.clock(0, 1), patienceMs)
+  /** The statements, each with its requests. */
   const passed: string[] = []
   let end: { resolve: () => void; reject: (error: Error) => void } = { resolve() {}, reject() {} }
-  const held = later(
-    turnstile.pass(() => new Promise<void>((resolve, reject) => (end = { resolve, reject })), { ms: Infinity, late }),
-  )
-  const enter = (name: string, ms = Infinity, signal?: AbortSignal) =>
-    later(turnstile.pass(async () => void passed.push(name), { ms, late, signal }))
+  const send = async (requests: readonly string[]) => {
+    if (requests.includes('first of all')) await new Promise<void>((resolve, reject) => (end = { resolve, reject }))
+    else passed.push(requests.join())
+    return requests.map((name) => `answer to ${name}`)
+  }
+  const isOld = (answer: string) => answer === 'answer to old'
+  const clock = world.clock(0, 1)
+  const turnstile = new Turnstile({ most: 1, mostOfKind: 1, together, clock, patienceMs, send, isOld })
+  const enter = (name: string, ms = Infinity, signal?: AbortSignal, kind = 'kind') =>
+    later(turnstile.pass(kind, name, { ms, late, signal }))
+  const held = enter('first of all')
   return { world, held, end: () => end, passed, enter }
 }
 
@@ -56,4 +62,32 @@ it('a turnstile lets nobody wait again for a store that has kept them waiting', 
   for (const one of [held, first, second]) await expect(one).rejects.toThrow('no answer in time')
   await young
   expect(passed).toEqual(['young'])
+})
+
+it('more and more requests of one kind that wait go together, in order, each with its own answer', async () => {
+  const { held, end, passed, enter } = stage(3)
+  const names = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h']
+  const line = names.map((name) => enter(name, Infinity, undefined, name === 'c' ? 'other' : 'kind'))
+  end().resolve()
+  await held
+  expect(await Promise.all(line)).toEqual(names.map((name) => `answer to ${name}`))
+  expect(passed).toEqual(['a,b', 'c', 'd,e,f', 'g,h'])
+})
+
+it('fewer requests go together after an answer that is old', async () => {
+  const { held, end, passed, enter } = stage(4)
+  const line = ['a', 'b', 'c', 'd', 'old', 'e', 'f', 'g', 'h'].map((name) => enter(name))
+  end().resolve()
+  await Promise.all([held, ...line])
+  expect(passed).toEqual(['a,b', 'c,d,old', 'e', 'f,g', 'h'])
+})
+
+it('requests that go together fail together', async () => {
+  const { held, end, passed, enter } = stage(2)
+  const both = [enter('first of all'), enter('a'), enter('b')].map((one) => one.catch((error: Error) => error.message))
+  end().resolve()
+  await held
+  end().reject(new Error('no'))
+  expect(await Promise.all(both)).toEqual(['no', 'no', 'answer to b'])
+  expect(passed).toEqual(['b'])
 })

@@ -1,4 +1,4 @@
--- Gives back units that a claim (or engine.acquire_grant) was granted and did not use, at most what is left of them:
+-- Gives back units that a claim (or engine.acquire_grants) was granted and did not use, at most what is left of them:
 -- the bucket becomes as if they had not been granted, but for a quota's period before (engine.count_in_quotas). The
 -- debt never falls below what later grants alone would have made of it; test/limits/specification.ts explains why, and
 -- does the same. All is computed under the definition in
