@@ -146,7 +146,7 @@ test.each(Object.keys(rethrows))('an attempt that could send nothing in time is 
   let granted = true
   const call = async () => {
     nowMs += 60
-    return [{ granted, wait_us: granted ? null : '60000000', now_us: '0', waited_us: '0', lost: false }]
+    return [{ ord: 1, granted, wait_us: granted ? null : '60000000', now_us: '0', waited_us: '0', lost: false }]
   }
   const calling = task('calling', {
     input: z.object({}),

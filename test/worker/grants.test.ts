@@ -44,8 +44,8 @@ function badLine(random: () => number) {
   }
   const entries = new Map<string, Entry>()
   let underWay: (() => void)[] = []
-  const carryOut = (grant: Entry, back: string | null) => {
-    const given = back === null ? undefined : entries.get(back)
+  const carryOut = (grant: Entry, back: string | undefined) => {
+    const given = back === undefined ? undefined : entries.get(back)
     if (given !== undefined) {
       expect(given).toMatchObject({ charged: true, written: false, back: false })
       given.back = true
@@ -55,7 +55,8 @@ function badLine(random: () => number) {
     grant.charged = true
     return { granted: true, wait_us: '0', now_us, waited_us: '0' }
   }
-  const call = async (_name: string, _sql: string, [asked, , , back]: [string, string[], number[], string]) => {
+  const call = async (_name: string, _sql: string, [wants]: [string]) => {
+    const [{ id: asked, back }] = JSON.parse(wants) as [{ id: string; back?: string }]
     const fresh = { askedMs: clock.nowMs, charged: false, written: false, back: false, lost: false }
     const grant = entries.get(asked) ?? fresh
     entries.set(asked, grant)
@@ -66,8 +67,8 @@ function badLine(random: () => number) {
     }
     const fate = random()
     if (fate < 0.1) throw Object.assign(new Error('deadlock'), { code: '40P01' })
-    if (fate >= 0.4) return [{ lost: false, ...carryOut(grant, back) }]
-    for (const one of [grant, back === null ? undefined : entries.get(back)]) if (one !== undefined) one.lost = true
+    if (fate >= 0.4) return [{ ord: 1, lost: false, ...carryOut(grant, back) }]
+    for (const one of [grant, back === undefined ? undefined : entries.get(back)]) if (one !== undefined) one.lost = true
     if (fate < 0.2) carryOut(grant, back)
     else if (fate < 0.3) underWay.push(() => carryOut(grant, back))
     throw new StoreError('SLUICE_STORE_UNREACHABLE', 'the reply was lost')
@@ -118,7 +119,7 @@ it('an attempt that waits for a further grant tries every few seconds, because t
   let asked = 0
   const call = async () => {
     const [wait, granted] = answers[asked++] ?? answers[4]
-    return [{ granted, wait_us: String(wait), now_us, waited_us: '0', lost: false }]
+    return [{ ord: 1, granted, wait_us: String(wait), now_us, waited_us: '0', lost: false }]
   }
   const sleeps: number[] = []
   const clock = { ...systemClock, sleep: async (ms: number) => void sleeps.push(ms) }
