@@ -46,6 +46,12 @@ export class Results {
     this.#chords = options.redis === undefined ? undefined : new Chords(options.redis)
   }
 
+  /** Returns false for a call whose result nobody waits for, and that nothing follows. */
+  isAwaited({ ignoreResult, replyTo, callbacks, errbacks, chain, chord }: Call): boolean {
+    const isReplied = !ignoreResult && (replyTo !== null || this.#options.redis !== undefined)
+    return isReplied || chord !== undefined || callbacks.length + errbacks.length + chain.length > 0
+  }
+
   /** Sends the last result of a call, and what follows it. */
   async finish(call: Call, result: TaskResult): Promise<void> {
     // All of it is repeated when a part cannot be sent; only what follows would then be executed twice.

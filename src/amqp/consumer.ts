@@ -73,8 +73,8 @@ export class Subscription implements Consumer {
   #options: ConsumeOptions
   readonly #onMessage: (delivery: Delivery) => unknown
   readonly #source: Source
-  /** In the order in which they came. */
-  readonly #inHand = new Set<Received>()
+  /** Tags of messages, in the order in which they came. A channel has a set of its own, because each counts from 1. */
+  #inHand = new Set<number>()
   /** Acknowledged, and not written yet. */
   readonly #acked: ConsumeMessage[] = []
   readonly #stop = new AbortController()
@@ -189,6 +189,7 @@ export class Subscription implements Consumer {
       void lost.then(resolve)
     })
     this.#channel = channel
+    this.#inHand = new Set()
     const ended = over.then((cause) => {
       if (this.#channel === channel) this.#forget()
       if (cause instanceof Cancelled) void channel.close().catch(() => {})
@@ -236,7 +237,7 @@ export class Subscription implements Consumer {
   #writeAcks(): void {
     const acked = this.#acked.splice(0).toSorted((a, b) => a.fields.deliveryTag - b.fields.deliveryTag)
     const [first] = this.#inHand
-    const upTo = acked.findLast(({ fields }) => first === undefined || fields.deliveryTag < first.tag)
+    const upTo = acked.findLast(({ fields }) => first === undefined || fields.deliveryTag < first)
     const others = acked.slice(upTo === undefined ? 0 : acked.indexOf(upTo) + 1)
     try {
       if (upTo !== undefined) this.#channel?.ack(upTo, true)
@@ -252,7 +253,7 @@ export class Subscription implements Consumer {
       else if (this.#acked.push(message) === 1) process.nextTick(() => this.#writeAcks())
     }
     const received = new Received(this.#inHand, message, write, this.#settled.recheck)
-    if (!noAck) this.#inHand.add(received)
+    if (!noAck) this.#inHand.add(message.fields.deliveryTag)
     const requeueFailed = (error: unknown) => {
       this.#source.log.error(`a message of the queue "${this.queue}" could not be handled`, { err: error })
       systemClock.after(thrownDelayMs, () => received.reject({ requeue: true }))
@@ -280,25 +281,28 @@ class Cancelled extends Error {}
 /** How a message is settled. */
 export type Verdict = 'ack' | 'reject' | 'requeue'
 
-/** A message that is in hand while `inHand` has it. */
+/**
+ * A message that is in hand while `inHand` has its tag. The tag, because V8 keeps what a busy set had for long: each set of
+ * messages would outlive their sweep as garbage.
+ */
 export class Received implements Delivery {
   readonly body: Buffer
   readonly properties: ConsumeMessage['properties']
   readonly exchange: string
   readonly routingKey: string
   readonly isRedelivered: boolean
-  /** The server numbers what it delivers on a channel, from 1. */
-  readonly tag: number
-  readonly #inHand: Set<Received>
+  readonly #tag: number
+  readonly #inHand: Set<number>
   readonly #write: (verdict: Verdict) => void
   readonly #settled: () => void
 
   /**
+   * @param inHand the tags of one channel: the server numbers what it delivers there, from 1
    * @param write sends the verdict to the server; if it throws, the channel is over, and the message comes again
    * @param settled called when the message is no longer in hand
    */
   constructor(
-    inHand: Set<Received>,
+    inHand: Set<number>,
     { content, properties, fields }: ConsumeMessage | GetMessage,
     write: (verdict: Verdict) => void,
     settled: () => void,
@@ -308,14 +312,14 @@ export class Received implements Delivery {
     this.exchange = fields.exchange
     this.routingKey = fields.routingKey
     this.isRedelivered = fields.redelivered
-    this.tag = fields.deliveryTag
+    this.#tag = fields.deliveryTag
     this.#inHand = inHand
     this.#write = write
     this.#settled = settled
   }
 
   get isInHand(): boolean {
-    return this.#inHand.has(this)
+    return this.#inHand.has(this.#tag)
   }
 
   ack(): boolean {
@@ -327,7 +331,7 @@ export class Received implements Delivery {
   }
 
   #settle(verdict: Verdict): boolean {
-    if (!this.#inHand.delete(this)) return false
+    if (!this.#inHand.delete(this.#tag)) return false
     try {
       this.#write(verdict)
       return true

@@ -88,7 +88,7 @@ export class Suspects {
 
   async #walk(queue: string): Promise<void> {
     const { broker } = this.#options
-    const inHand = new Set<Received>()
+    const inHand = new Set<number>()
     try {
       await broker.use((channel) => this.#goThrough(queue, channel, inHand)).catch(ignoreMissing)
     } finally {
@@ -97,7 +97,7 @@ export class Suspects {
   }
 
   /** Goes through a queue; resolves when it is empty, and the messages that came from it are settled. */
-  async #goThrough(queue: string, channel: Channel, inHand: Set<Received>): Promise<void> {
+  async #goThrough(queue: string, channel: Channel, inHand: Set<number>): Promise<void> {
     const { isFree, take } = this.#options
     for (;;) {
       while (!this.#isCancelled && (this.#adding > 0 || !isFree())) await this.#waitForWake()
@@ -110,7 +110,7 @@ export class Suspects {
       const write = (verdict: Verdict) =>
         verdict === 'ack' ? channel.ack(message) : channel.reject(message, verdict === 'requeue')
       const received = new Received(inHand, message, write, () => this.wake())
-      inHand.add(received)
+      inHand.add(message.fields.deliveryTag)
       const group: unknown = message.properties.headers?.[queueHeader]
       const taken = take(received, typeof group === 'string' ? group : '')
       taken?.catch(() => received.reject({ requeue: true }))

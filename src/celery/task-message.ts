@@ -1,4 +1,5 @@
 /** Celery's message of a task: written by protocol 2, read by protocols 1 and 2. */
+import { isPromise, type MaybePromise } from '../core/maybe-promise.ts'
 import { isRecord, writeJson } from './json.ts'
 import {
   awaitedIn,
@@ -138,22 +139,28 @@ function headersOf(task: TaskMessage): Record<string, unknown> {
 }
 
 /**
- * Reads a task, by protocol 2 if a header names the task, else by protocol 1.
+ * Reads a task (a promise only if its body is compressed), by protocol 2 if a header names the task, else by protocol 1.
  * @param how `bytesMax`: longest body that is read, default 64 MiB; `chords`: its reader counts members of chords, default false
  * @throws SluiceError SLUICE_CELERY_MESSAGE: it cannot be read, or belongs to a chord
  */
-export async function readTask(
+export function readTask(
   message: WireMessage,
   { bytesMax, chords = false }: { bytesMax?: number; chords?: boolean } = {},
-): Promise<TaskMessage> {
-  const task = taskOf(message, await readBody(message, bytesMax))
-  if (chords || !hasChord(task)) return task
-  throw unreadableError(`"${task.task}" belongs to a chord, whose members are not counted here: use a chain or a group`)
+): MaybePromise<TaskMessage> {
+  const read = (body: unknown) => {
+    const task = taskOf(message, body)
+    if (chords || !hasChord(task)) return task
+    const why = `"${task.task}" belongs to a chord, whose members are not counted here: use a chain or a group`
+    throw unreadableError(why)
+  }
+  const body = readBody(message, bytesMax)
+  return isPromise(body) ? body.then(read) : read(body)
 }
 
 /** True if it is a member of a chord, or a task that follows it is. */
 export function hasChord({ chord, chain, callbacks }: Pick<TaskMessage, 'chord' | 'chain' | 'callbacks'>): boolean {
-  return chord !== undefined || [...chain, ...callbacks].flatMap(tasksIn).some(isInChord)
+  const isFollowed = chain.length > 0 || callbacks.length > 0
+  return chord !== undefined || (isFollowed && [...chain, ...callbacks].flatMap(tasksIn).some(isInChord))
 }
 
 function isInChord({ options }: Signature): boolean {
@@ -169,7 +176,9 @@ const headFields = new Set(['task', 'id', 'root_id', 'parent_id', 'group', 'grou
  * follows it. Undefined: it has too little. @param bytesMax as of `readTask`
  */
 export async function headOf(message: WireMessage, bytesMax?: number): Promise<TaskMessage | undefined> {
-  const body = await readBody(message, bytesMax).catch(() => undefined)
+  const body = await Promise.resolve()
+    .then(() => readBody(message, bytesMax))
+    .catch(() => undefined)
   const own = typeof message.headers['task'] === 'string' ? message.headers : body
   const [, , embed] = Array.isArray(body) ? (body as unknown[]) : []
   try {

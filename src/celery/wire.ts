@@ -2,6 +2,7 @@
 import { promisify } from 'node:util'
 import { deflate, unzip } from 'node:zlib'
 import { SluiceError, codeOf } from '../core/errors.ts'
+import type { MaybePromise } from '../core/maybe-promise.ts'
 import { isRecord, readJson } from './json.ts'
 
 /** A message as a broker carries it. */
@@ -42,14 +43,14 @@ export async function writeBody(
 }
 
 /**
- * Reads a body.
+ * Reads a body. A promise only if it is compressed.
  * @param bytesMax longest body that is read, unpacked; default 64 MiB
  * @throws SluiceError SLUICE_CELERY_MESSAGE: not JSON, a compression that is not known, or too long
  */
-export async function readBody(
+export function readBody(
   { contentType, headers, body }: WireMessage,
   bytesMax: number = bodyBytesMax,
-): Promise<unknown> {
+): MaybePromise<unknown> {
   if (contentType !== 'application/json') {
     const why = 'set task_serializer = "json" where it is sent; pickle runs code that the sender chooses'
     throw unreadableError(`its content type is ${contentType ?? 'missing'}, and only application/json is read (${why})`)
@@ -59,16 +60,27 @@ export async function readBody(
     throw unreadableError(
       `its compression is ${JSON.stringify(packed)}, and only gzip (zlib) is read: set task_compression = "gzip"`,
     )
-  const tooLongError = () => unreadableError(`its body is longer than ${bytesMax / 2 ** 20} MiB`)
-  if (body.length > bytesMax) throw tooLongError()
+  if (body.length > bytesMax) throw tooLongError(bytesMax)
+  return packed === null ? readText(body, 'its body is no JSON') : unpack(body, bytesMax)
+}
+
+async function unpack(body: Buffer, bytesMax: number): Promise<unknown> {
+  const what = 'its body is no compressed JSON'
+  const plain = await promisify(unzip)(body, { maxOutputLength: bytesMax }).catch((error: unknown) => {
+    throw codeOf(error) === 'ERR_BUFFER_TOO_LARGE' ? tooLongError(bytesMax) : unreadableError(what, error)
+  })
+  return readText(plain, what)
+}
+
+function readText(plain: Buffer, otherwise: string): unknown {
   try {
-    const plain = packed === null ? body : await promisify(unzip)(body, { maxOutputLength: bytesMax })
     return readJson(plain.toString('utf8'))
   } catch (error) {
-    if (codeOf(error) === 'ERR_BUFFER_TOO_LARGE') throw tooLongError()
-    throw unreadableError(packed === null ? 'its body is no JSON' : 'its body is no compressed JSON', error)
+    throw unreadableError(otherwise, error)
   }
 }
+
+const tooLongError = (bytesMax: number) => unreadableError(`its body is longer than ${bytesMax / 2 ** 20} MiB`)
 
 /** Reads a body that has to be an object. @throws SluiceError SLUICE_CELERY_MESSAGE */
 export async function readRecord(message: WireMessage, what: string): Promise<Record<string, unknown>> {

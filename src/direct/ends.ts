@@ -127,7 +127,7 @@ export class Ends {
   async endAttempt(entry: Entry, job: ClaimedJob, outcome: Outcome): Promise<void> {
     const { progress, message } = entry
     const counted = { ...progress, attempt: job.attempt }
-    await entry.startReported
+    if (entry.startReported !== undefined) await entry.startReported
     if (outcome.kind === 'retry' || outcome.kind === 'throttled') await this.#reportRetry(entry, outcome.error)
     switch (outcome.kind) {
       case 'done': {
@@ -235,7 +235,8 @@ export class Ends {
 
   /** Sends the last result of a task, and the tasks that follow it. */
   async #send(result: TaskResult, entry: Pick<Entry, 'message' | 'call' | 'begunMs'>): Promise<void> {
-    await this.#sendOrLog(entry, () => this.#options.results.finish(entry.call, result))
+    const { results } = this.#options
+    if (results.isAwaited(entry.call)) await this.#sendOrLog(entry, () => results.finish(entry.call, result))
     this.#sendEvent(entry, result)
   }
 

@@ -1,8 +1,6 @@
 /** The messages in one worker's hands: from their delivery to their acknowledgement. */
 import { setMaxListeners } from 'node:events'
-import { callOf } from '../absorb/call.ts'
-import { headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
-import { readDelivery } from '../celery/transport.ts'
+import type { TaskMessage } from '../celery/task-message.ts'
 import type { Watch } from '../claim/watch.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
@@ -10,7 +8,9 @@ import { type Outlet, type Reports, localReports } from '../claim/outlet.ts'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, StoreError, codeOf } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
+import { isPromise, type MaybePromise } from '../core/maybe-promise.ts'
 import { reach } from '../core/probe.ts'
+import { BriefMap } from '../core/brief.ts'
 import { RecentMap } from '../core/recent.ts'
 import { Waiters } from '../core/waiters.ts'
 import type { AnyTask } from '../tasks/task.ts'
@@ -20,7 +20,7 @@ import type { Delivery } from './broker.ts'
 import { type Ends, lostError } from './ends.ts'
 import { Gate } from './gate.ts'
 import { Inbox } from './inbox.ts'
-import { type Entry, entryOf, type GrantOf, jobOf, keyOf } from './intake.ts'
+import { type Entry, findSeen, type GrantOf, jobOf, keyOf, readEntry } from './intake.ts'
 import { progressOf } from './message.ts'
 import type { DirectLimiter } from './limiter.ts'
 import type { DirectCounts } from './read-ahead.ts'
@@ -57,6 +57,7 @@ const droppedMs = 60_000
 /** An attempt under way. */
 interface Running {
   readonly entry: Entry
+  readonly job: ClaimedJob
   readonly sinceMs: number
   /** Why it was ended from outside. */
   why?: 'revoked' | 'time'
@@ -69,8 +70,9 @@ export class Hand {
   readonly #options: HandOptions
   readonly #outlet: Outlet
   readonly #gate: Gate
-  readonly #held = new Map<string, Entry>()
-  readonly #running = new Map<ClaimedJob, Running>()
+  readonly #held = new BriefMap<string, Entry>()
+  /** By the `seq` of their jobs. */
+  readonly #running = new BriefMap<number, Running>()
   /** Messages that were carried out here, because the server may miss an acknowledgement even while the connection stands. */
   readonly #known = new RecentMap<string, true>(keysMax)
   readonly #revoked = new RecentMap<string, true>(keysMax)
@@ -119,7 +121,7 @@ export class Hand {
 
   /** Messages whose attempts run, or that wait for a slot. */
   inHand(kind: 'active' | 'reserved'): readonly Entry[] {
-    return kind === 'active' ? [...this.#running.values()].map(({ entry }) => entry) : this.#gate.waiting
+    return kind === 'active' ? this.#running.values().map(({ entry }) => entry) : this.#gate.waiting
   }
 
   /** Ids that were revoked, the latest ones. */
@@ -140,7 +142,7 @@ export class Hand {
     this.#inbox.addDelivered(delivery, queue)
   }
 
-  async #handleDelivery(delivery: Delivery, queue: string): Promise<void> {
+  #handleDelivery(delivery: Delivery, queue: string): MaybePromise<void> {
     const key = keyOf(delivery, queue)
     // Its connection is lost, so it will be delivered again, here or elsewhere.
     if (!delivery.isInHand) {
@@ -157,7 +159,7 @@ export class Hand {
       this.#countClosed()
     } else if (this.#isStopping) this.#giveBack({ key, queue, delivery, progress: progressOf(delivery) })
     // A broker that was killed may have lost the records of its delivery and its acknowledgement.
-    else await this.#read(delivery, { key, queue }, held !== undefined || this.#known.has(key))
+    else return this.#read(delivery, { key, queue }, held !== undefined || this.#known.has(key))
   }
 
   /** Calls off these tasks unless they run; with `isTerminated` also those that run. */
@@ -166,8 +168,8 @@ export class Hand {
       this.#revoked.set(id, true)
       for (const entry of this.#gate.remove(({ message }) => message.id === id)) this.#decide(entry)
       if (isTerminated)
-        for (const [job, running] of this.#running)
-          if (job.id === id) this.#abort(job, running, 'revoked', revokedError())
+        for (const running of this.#running.values())
+          if (running.job.id === id) this.#abort(running, 'revoked', revokedError())
     }
   }
 
@@ -187,25 +189,25 @@ export class Hand {
     // First, or they would begin in the slots of those that are stopped.
     this.#giveWaitingBack()
     this.#end.abort(reason)
-    for (const job of this.#running.keys()) this.#outlet.abort(job, reason)
+    for (const { job } of this.#running.values()) this.#outlet.abort(job, reason)
   }
 
-  async #read(delivery: Delivery, of: { key: string; queue: string }, isAgain: boolean): Promise<void> {
+  #read(delivery: Delivery, of: { key: string; queue: string }, isAgain: boolean): MaybePromise<void> {
     const { tasks, labels, clock, ends } = this.#options
-    const wire = readDelivery(delivery)
-    let message: TaskMessage | undefined
-    let entry: Entry
-    try {
-      message = await readTask(wire)
-      const { key, queue } = of
-      const found = entryOf(delivery, message, { key, queue, tasks, labels, nowMs: clock.wallMs() })
-      entry = isAgain ? { ...found, progress: { ...found.progress, isDoubtful: true } } : found
-    } catch (error) {
-      const own = { ...of, delivery }
-      const seen = message ?? (await headOf(wire))
-      const known = seen && { message: seen, call: callOf(seen, of.queue) }
-      return this.#settle(own, () => ends.parkRefused(own, error, known))
+    const refuse = async (error: unknown) => {
+      const seen = await findSeen(delivery, of.queue)
+      this.#settle({ ...of, delivery }, () => ends.parkRefused({ ...of, delivery }, error, seen))
     }
+    let entry: MaybePromise<Entry>
+    try {
+      entry = readEntry(delivery, { ...of, isAgain, tasks, labels, nowMs: clock.wallMs() })
+    } catch (error) {
+      return refuse(error)
+    }
+    return isPromise(entry) ? entry.then((read) => this.#enter(read), refuse) : this.#enter(entry)
+  }
+
+  #enter(entry: Entry): void {
     if (this.#held.get(entry.key) === undefined) this.#held.set(entry.key, entry)
     if (entry.progress.turn === 0) this.#options.onReceived(entry.message)
     this.#decide(entry)
@@ -244,11 +246,11 @@ export class Hand {
     const nowMs = clock.monotonicMs()
     // If its connection is lost before that is written, it comes again, and is acknowledged at its end.
     if (acksEarly) for (const { entry } of all) entry.delivery.ack()
-    const jobs = all.map(({ entry, grant }) => {
-      const job = jobOf(entry, grant, nowMs)
-      const running: Running = { entry, sinceMs: nowMs }
-      this.#running.set(job, running)
-      this.#arm(job, running)
+    const jobs = all.map(({ entry, grant }, i) => {
+      const job = jobOf(entry, grant, nowMs, this.counts.begun + 1 + i)
+      const running: Running = { entry, job, sinceMs: nowMs }
+      this.#running.set(job.seq, running)
+      this.#arm(running)
       return job
     })
     this.counts.begun += jobs.length
@@ -258,25 +260,25 @@ export class Hand {
   }
 
   /** Starts the timer for Celery's time limits, which hold beside the task's own time-out. */
-  #arm(job: ClaimedJob, running: Running): void {
+  #arm(running: Running): void {
     const { hardLimitS, softLimitS } = running.entry.message
     // As with Celery, 0 is no limit.
     const seconds = Math.min(hardLimitS || Infinity, softLimitS || Infinity)
     if (seconds === Infinity) return
     const text = `the attempt took longer than its message allows (${seconds} s)`
     const over = new AttemptError('SLUICE_TIMEOUT', text, { retryable: false })
-    running.disarm = this.#options.clock.after(seconds * 1_000, () => this.#abort(job, running, 'time', over))
+    running.disarm = this.#options.clock.after(seconds * 1_000, () => this.#abort(running, 'time', over))
   }
 
-  #abort(job: ClaimedJob, running: Running, why: 'revoked' | 'time', reason: Error): void {
+  #abort(running: Running, why: 'revoked' | 'time', reason: Error): void {
     running.why = why
-    this.#outlet.abort(job, reason)
+    this.#outlet.abort(running.job, reason)
   }
 
   #endAttempt(job: ClaimedJob, outcome: Outcome): void {
-    const running = this.#running.get(job)
+    const running = this.#running.get(job.seq)
     if (running === undefined) return
-    this.#running.delete(job)
+    this.#running.delete(job.seq)
     running.disarm?.()
     const { entry, sinceMs, why } = running
     const { clock, limits, watch, ends } = this.#options
@@ -340,13 +342,11 @@ export class Hand {
    * Carries out the end of a message. A message that no server will ever take, because its headers have become too long
    * for example, is parked.
    */
-  async #carry(entry: MessageInHand, carry: () => Promise<void>): Promise<void> {
-    try {
-      await carry()
-    } catch (error) {
+  #carry(entry: MessageInHand, carry: () => Promise<void>): Promise<void> {
+    return carry().catch((error: unknown) => {
       if (error instanceof StoreError) throw error
-      await this.#options.ends.parkRefused(entry, error, entry)
-    }
+      return this.#options.ends.parkRefused(entry, error, entry)
+    })
   }
 
   /**

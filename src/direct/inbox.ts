@@ -3,6 +3,7 @@
  * event loop: a thousand messages at once would hold up attempts, whose grants would grow old.
  */
 import type { Clock } from '../core/clock.ts'
+import { isPromise, type MaybePromise } from '../core/maybe-promise.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import type { Delivery } from './broker.ts'
 import type { Entry } from './intake.ts'
@@ -12,7 +13,7 @@ export interface InboxOptions {
   clock: Clock
   tasks: ReadonlyMap<string, AnyTask>
   /** Reads a message that was delivered from this queue. */
-  read(delivery: Delivery, queue: string): Promise<void>
+  read(delivery: Delivery, queue: string): MaybePromise<void>
   /** Copies a denied message, to come back at `dueMs` of the monotonic clock; undefined: it needs no copy. */
   copy(entry: Entry, dueMs: number): Promise<void> | undefined
 }
@@ -64,7 +65,8 @@ export class Inbox {
       while (isMore && clock.monotonicMs() < untilMs) {
         const next = this.#plain.shift() ?? this.#unread.shift()
         // The whole time of a reading counts, not only until it first waits.
-        if (next !== undefined) await read(next.delivery, next.queue)
+        const reading = next && read(next.delivery, next.queue)
+        if (isPromise(reading)) await reading
         isMore = this.#copyDenied() || next !== undefined
       }
     } finally {

@@ -2,8 +2,10 @@
 import { hash } from 'node:crypto'
 import { type Call, callOf, unknownTask } from '../absorb/call.ts'
 import { inputOf } from '../celery/arguments.ts'
-import type { TaskMessage } from '../celery/task-message.ts'
+import { headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
+import { readDelivery } from '../celery/transport.ts'
 import { type ClaimedJob, unclaimedJob } from '../claim/claimed-job.ts'
+import { isPromise, type MaybePromise } from '../core/maybe-promise.ts'
 import { costOf } from '../limits/cost.ts'
 import type { Labels } from '../worker/labels.ts'
 import { bucketsOf } from '../tasks/place.ts'
@@ -54,17 +56,42 @@ export function keyOf(delivery: Delivery, queue: string): string {
   return [queue, correlationId, messageId, headers?.['id'], headers?.[progressHeader], body].join('\n')
 }
 
+/** What is known of a message before it is read. */
+export interface About {
+  key: string
+  queue: string
+  /** It may have been carried out here before. */
+  isAgain: boolean
+  tasks: ReadonlyMap<string, AnyTask>
+  labels: Labels
+  nowMs: number
+}
+
+/** Returns what a message needs; a promise only if it is compressed. @throws SluiceError SLUICE_CELERY_MESSAGE, and as `entryOf` */
+export function readEntry(delivery: Delivery, about: About): MaybePromise<Entry> {
+  const message = readTask(readDelivery(delivery))
+  return isPromise(message) ? message.then((read) => entryOf(delivery, read, about)) : entryOf(delivery, message, about)
+}
+
+/** Resolves to what is reported of a message that cannot be carried out, as far as it can be read. */
+export async function findSeen(
+  delivery: Delivery,
+  queue: string,
+): Promise<{ message: TaskMessage; call: Call } | undefined> {
+  const wire = readDelivery(delivery)
+  const message = await Promise.resolve()
+    .then(() => readTask(wire))
+    .catch(() => headOf(wire))
+  return message && { message, call: callOf(message, queue) }
+}
+
 /**
  * Returns what a message needs.
  * @throws UsageError SLUICE_NO_SUCH_TASK, SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_COST, SLUICE_COST_ABOVE_CAPACITY: it
  * cannot be carried out
  */
-export function entryOf(
-  delivery: Delivery,
-  message: TaskMessage,
-  about: { key: string; queue: string; tasks: ReadonlyMap<string, AnyTask>; labels: Labels; nowMs: number },
-): Entry {
-  const { key, queue, tasks, labels, nowMs: seenMs } = about
+export function entryOf(delivery: Delivery, message: TaskMessage, about: About): Entry {
+  const { key, queue, isAgain, tasks, labels, nowMs: seenMs } = about
   const task = tasks.get(message.task)
   if (task === undefined) throw unknownTask(message.task)
   const input = inputOf(message)
@@ -74,7 +101,8 @@ export function entryOf(
   )
   const units = task.limits.map((limit) => costOf(limit, input))
   const call = callOf(message, queue)
-  const progress = progressOf(delivery)
+  const noted = progressOf(delivery)
+  const progress = isAgain ? { ...noted, isDoubtful: true } : noted
   const sent = new Set<string>()
   return { key, queue, message, task, input, call, progress, buckets, holds, units, seenMs, delivery, sent }
 }
@@ -86,11 +114,12 @@ export interface GrantOf {
   lifeMs: number
 }
 
-/** Returns the attempt of an entry, as what executes jobs takes it. @param grant undefined: it needs none */
-export function jobOf(entry: Entry, grant: GrantOf | undefined, nowMs: number): ClaimedJob {
+/** Returns the attempt of an entry, as what executes jobs takes it. @param grant undefined: it needs none @param seq its number */
+export function jobOf(entry: Entry, grant: GrantOf | undefined, nowMs: number, seq: number): ClaimedJob {
   const { message, task, queue, progress, buckets, holds, units, input, seenMs } = entry
   const { id, priority } = message
   return unclaimedJob(progress, {
+    seq,
     id,
     priority,
     task: task.name,

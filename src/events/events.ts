@@ -1,9 +1,9 @@
 /** The events of one store: emitting them, and subscribing a service's handlers. */
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
+import { isPromise } from '../core/maybe-promise.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
-import { isPromise } from '../tasks/admit.ts'
 import type { AnyTask, Sendable } from '../tasks/task.ts'
 import type { EventArchive } from './archive.ts'
 import { Catalogue, type EventLine, type EventRecord } from './catalogue.ts'

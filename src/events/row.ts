@@ -3,10 +3,11 @@ import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { isRecentId, newId } from '../core/hash.ts'
+import { isPromise, type MaybePromise } from '../core/maybe-promise.ts'
 import { encodePayload } from '../core/payload.ts'
 import type { Sql } from '../db/store.ts'
 import { throwUsage } from '../store/send.ts'
-import { conform, isPromise, type MaybePromise } from '../tasks/admit.ts'
+import { conform } from '../tasks/admit.ts'
 import { type AnyEvent, anything, type EmitOptions } from './event.ts'
 
 /** An event as `engine.emit_event` takes it. */

@@ -5,6 +5,7 @@ import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { isId, isRecentId, newId } from '../core/hash.ts'
+import { isPromise, type MaybePromise } from '../core/maybe-promise.ts'
 import { encodePayload } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { TxLike } from '../db/tx.ts'
@@ -176,17 +177,6 @@ export function discarded(ruled: readonly Ruled[]): string | null {
 export function waitUs(task: AnyTask, maxWait?: Duration): number | null {
   const ms = maxWait === undefined ? task.maxWaitMs : maxWaitMs(maxWait)
   return ms === undefined ? null : Math.round(ms * 1_000)
-}
-
-/**
- * A value, or a promise of one only if something is asynchronous: when many jobs are sent, promises make most of the
- * garbage.
- */
-export type MaybePromise<T> = T | Promise<T>
-
-/** True for a promise. Not checked by class: programs may replace the global one. */
-export function isPromise<T>(soon: MaybePromise<T>): soon is Promise<T> {
-  return typeof (soon as Partial<Promise<T>> | undefined)?.then === 'function'
 }
 
 /**

@@ -121,6 +121,7 @@ export function placeNow(
   job: { readonly input: unknown; readonly queue: string; readonly priority: number } & Had,
   ruledKeys?: Readonly<Record<string, string>>,
 ): Place | undefined {
+  if (task.limits.length === 0) return undefined
   const { input, queue, priority } = job
   const had = job.buckets ?? []
   // A key for a limit that the task no longer has is not needed, and is no mistake.

@@ -1,8 +1,9 @@
 /**
  * Checks before a handler: admits jobs that no process with the task's code has seen yet, and applies rules at dispatch.
  */
-import { delayUs, discarded, isPromise, ruledPlace, type MaybePromise, validate, waitUs } from '../tasks/admit.ts'
+import { delayUs, discarded, ruledPlace, validate, waitUs } from '../tasks/admit.ts'
 import { UsageError } from '../core/errors.ts'
+import { isPromise, type MaybePromise } from '../core/maybe-promise.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import { poolMembersOf } from './pool-choice.ts'

@@ -1,8 +1,9 @@
 /** Runs a handler: deadline, validation, timeout, outcome. */
 import { caughtUpMs } from '../core/clock.ts'
 import { AttemptError, isMeantToThrow } from '../core/errors.ts'
+import { isPromise } from '../core/maybe-promise.ts'
 import { encodePayload, isResponse } from '../core/payload.ts'
-import { isPromise, validate } from '../tasks/admit.ts'
+import { validate } from '../tasks/admit.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { AttemptReport } from '../claim/finish/attempt-report.ts'
 import type { Outcome } from '../claim/finish/finish.ts'

@@ -21,12 +21,20 @@ export interface SlotsOptions {
   threaded: { tasks: ReadonlySet<string>; threads: number }
 }
 
+/** A place for one attempt at a time. */
+interface Slot {
+  attempt: Attempt | undefined
+}
+
 /** Runs up to `slots` attempts at once. */
 export class Slots implements Outlet {
   readonly kinds: readonly Kind[]
   readonly #options: SlotsOptions
   readonly #reports: Reports
-  readonly #running = new Map<ClaimedJob, Attempt>()
+  /** No map of attempts, because V8 keeps for long what a busy map had: garbage that its quick sweeps would copy. */
+  readonly #made: Slot[] = []
+  /** Those of them without an attempt. */
+  readonly #idle: Slot[] = []
   /** How many of them are of tasks with threads. */
   #threaded = 0
   /** For how long each of the attempts that began last kept the process busy. */
@@ -45,30 +53,37 @@ export class Slots implements Outlet {
 
   free(): number {
     const { stuck, slots } = this.#options
-    return stuck.isTooMany ? 0 : slots - this.#running.size
+    return stuck.isTooMany ? 0 : slots - (this.#made.length - this.#idle.length)
   }
 
   start(jobs: readonly ClaimedJob[]): void {
     const { attempt, isPrompt, threaded } = this.#options
-    const attempts: Attempt[] = []
+    const taken: Slot[] = []
     // All slots are taken before the first attempt begins, because its handler may do anything at once.
     for (const job of jobs) {
       const each = attempt(job)
-      this.#running.set(job, each)
+      const slot = this.#idle.pop() ?? this.#makeSlot()
+      slot.attempt = each
       // Not `map`: once V8 has compiled it, its arrays are of another kind, and what reads them is compiled once more.
-      attempts.push(each)
+      taken.push(slot)
     }
     if (threaded.tasks.size > 0) for (const { task } of jobs) if (threaded.tasks.has(task)) this.#threaded++
     // A store in a process of its own works on the dispatcher's next claim meanwhile. But that claim's answer is read only
     // after these have begun: where they keep the process busy, what it grants would grow old. Jobs that were granted ahead
     // begin now, because most of them come from a timer, after a claim that got all that there was.
     const isAhead = jobs[0]?.notBeforeMs !== undefined
-    if (isPrompt || isAhead || this.#isSlow(jobs)) this.#begin(attempts)
-    else setImmediate(() => this.#begin(attempts))
+    if (isPrompt || isAhead || this.#isSlow(jobs)) this.#begin(taken)
+    else setImmediate(() => this.#begin(taken))
   }
 
   abort(job: ClaimedJob, reason: Error): void {
-    this.#running.get(job)?.abort(reason)
+    this.#made.find(({ attempt }) => attempt?.job === job)?.attempt?.abort(reason)
+  }
+
+  #makeSlot(): Slot {
+    const slot = { attempt: undefined }
+    this.#made.push(slot)
+    return slot
   }
 
   /** Returns true if beginning these attempts would take a large part of a grant's life, judging by the last ones. */
@@ -77,21 +92,24 @@ export class Slots implements Outlet {
     return this.#beginMs * jobs.length > mostMs
   }
 
-  #begin(attempts: readonly Attempt[]): void {
-    const { clock } = this.#options
+  #begin(taken: readonly Slot[]): void {
+    const { clock, isPrompt } = this.#options
     const sinceMs = clock.monotonicMs()
-    for (const attempt of attempts) void this.#run(attempt)
-    const began = () => (this.#beginMs = (clock.monotonicMs() - sinceMs) / attempts.length)
+    for (const slot of taken) void this.#run(slot)
+    if (isPrompt) return
+    const began = () => (this.#beginMs = (clock.monotonicMs() - sinceMs) / taken.length)
     // Includes the work of handlers after they have awaited a settled promise: the tick comes when no promise callback
     // is left.
     queueMicrotask(() => process.nextTick(began))
   }
 
   /** Hundreds of these run at once: each promise that one awaits is garbage that outlives the young generation's next sweep. */
-  async #run(attempt: Attempt): Promise<void> {
+  async #run(slot: Slot): Promise<void> {
+    const attempt = slot.attempt as Attempt
     const { job } = attempt
     const outcome = await attempt.run()
-    this.#running.delete(job)
+    slot.attempt = undefined
+    this.#idle.push(slot)
     if (this.#options.threaded.tasks.has(job.task)) this.#threaded--
     void this.#reports.ended(job, outcome)
   }

@@ -104,7 +104,7 @@ describe('a task of Celery', () => {
     ['pickle', /application\/x-python-serialize.*task_serializer = "json"/],
     ['bzip2', /application\/x-bz2.*task_compression = "gzip"/],
   ])('is refused, with the reason, if it is %s', async (name, why) => {
-    const refusal = readTask(firstGolden(name))
+    const refusal = Promise.resolve().then(() => readTask(firstGolden(name)))
     await expect(refusal).rejects.toMatchObject(refused)
     await expect(refusal).rejects.toThrow(why)
   })
@@ -113,7 +113,9 @@ describe('a task of Celery', () => {
     const message = firstGolden('chord')
     const chord = { chord: { task: expect.any(String) }, groupId: expect.any(String), groupIndex: 0 }
     expect(await readTask(message, { chords: true })).toMatchObject(chord)
-    await expect(readTask(message)).rejects.toMatchObject({ ...refused, message: expect.stringContaining('chord') })
+    expect(() => readTask(message)).toThrow(
+      expect.objectContaining({ ...refused, message: expect.stringContaining('chord') }),
+    )
   })
 
   it('is refused whatever else it is', async () => {
@@ -123,7 +125,9 @@ describe('a task of Celery', () => {
       fc.dictionary(fc.string(), fc.jsonValue()),
       async (text, more) => {
         const odd = { ...message, headers: { ...message.headers, ...more }, body: Buffer.from(text) }
-        const read = await readTask(odd).catch((error: unknown) => error)
+        const read = await Promise.resolve()
+          .then(() => readTask(odd))
+          .catch((error: unknown) => error)
         if ((read as TaskMessage).task === undefined) expect(read).toMatchObject(refused)
       },
     )

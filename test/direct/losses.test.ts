@@ -221,6 +221,7 @@ function entryOfLost(headers: object): Entry {
   return entryOf(delivery, message, {
     key: 'a',
     queue: 'celery',
+    isAgain: false,
     tasks: new Map([['lost', lost]]),
     labels: {},
     nowMs: 0,
