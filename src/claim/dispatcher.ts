@@ -22,6 +22,9 @@ export interface DispatchOptions extends InHandOptions {
   onLost(worker: string): void
 }
 
+/** Why a sleep ends. Without a reason an abort makes an error with its stack, which nothing reads, while a job waits. */
+const woken = 'woken'
+
 /** The purpose of one claim. */
 interface TaskChoice {
   tasks: readonly string[]
@@ -148,8 +151,7 @@ export class Dispatcher {
 
   /** Ends the loop's sleep, because something arrived. */
   wake(): void {
-    // It is often called while the loop claims; each abort would make an error with its stack, which nothing reads.
-    if (!this.#nudge.signal.aborted) this.#nudge.abort()
+    this.#nudge.abort(woken)
   }
 
   /**
@@ -316,13 +318,12 @@ export class Dispatcher {
       idled && hasNoWake
         ? secondLookMs
         : (isListening() ? notifiedSleepMs : unnotifiedSleepMs) * (0.75 + clock.random() / 2)
-    const awake = new AbortController()
-    if (this.#fullKinds.length > 0)
-      void this.#waitForFullKinds(awake.signal).then(() => awake.signal.aborted || this.wake())
+    const awake = this.#fullKinds.length > 0 ? new AbortController() : undefined
+    if (awake !== undefined) void this.#waitForFullKinds(awake.signal).then(() => awake.signal.aborted || this.wake())
     this.#isAsleep = true
     await clock.sleep(Math.min(claimed.wakeMs ?? longest, longest), signal)
     this.#isAsleep = false
-    awake.abort()
+    awake?.abort(woken)
   }
 }
 
