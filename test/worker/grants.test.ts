@@ -68,7 +68,8 @@ function badLine(random: () => number) {
     const fate = random()
     if (fate < 0.1) throw Object.assign(new Error('deadlock'), { code: '40P01' })
     if (fate >= 0.4) return [{ ord: 1, lost: false, ...carryOut(grant, back) }]
-    for (const one of [grant, back === undefined ? undefined : entries.get(back)]) if (one !== undefined) one.lost = true
+    for (const one of [grant, back === undefined ? undefined : entries.get(back)])
+      if (one !== undefined) one.lost = true
     if (fate < 0.2) carryOut(grant, back)
     else if (fate < 0.3) underWay.push(() => carryOut(grant, back))
     throw new StoreError('SLUICE_STORE_UNREACHABLE', 'the reply was lost')
