@@ -31,6 +31,7 @@ export interface Group {
 interface BucketStop {
   way: string
   paused: Pausing | null
+  parked: boolean
   held_ms: number | null
   cause: Cause | null
   full: boolean
@@ -72,8 +73,9 @@ const holds = {
   down: 'held: the vendor is down',
 } as const
 
-function stopOf({ paused, held_ms: heldMs, cause, full, crowded }: BucketStop, jobs: number): Stop | undefined {
+function stopOf({ paused, parked, held_ms: heldMs, cause, full, crowded }: BucketStop, jobs: number): Stop | undefined {
   if (paused !== null) return { kind: 'paused', text: `paused by ${paused.by}: ${paused.reason}`, jobs }
+  if (parked) return { kind: 'held', text: 'parked', jobs }
   if (heldMs !== null)
     return { kind: 'held', text: cause === null ? 'held' : holds[cause], jobs, until: new Date(heldMs) }
   if (crowded) return { kind: 'concurrency', text: 'all places taken', jobs }

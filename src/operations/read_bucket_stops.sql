@@ -1,5 +1,5 @@
 -- Reads why buckets grant nothing now: a pause, a hold and its cause (null: not a vendor's answer), no free units, no
--- free place.
+-- free place. parked: nothing is computed of it, so nothing else is said.
 -- free_in_ms: in how many milliseconds the next unit is free, if there is none
 -- per_minute: the units that its limit grants evenly; null if it grants them otherwise (a window, a quota), or if it is
 -- a pool, whose members share the jobs
@@ -15,6 +15,7 @@ select g.way,
           'sinceMs', engine.unix_ms(p.created_at))
         from sluice.limit_pause p
         where p.name = g.name and p.key in ('', substr(g.way, length(g.name) + 2)) order by p.key limit 1) as paused,
+       b.parked is not null as parked,
        case when r.hold > c.now_us then ((r.hold - c.clock_lead_us) / 1000)::float8 end as held_ms,
        (select f.cause from sluice.refusal f where f.bucket = g.id) as cause,
        b.id is not null and r.units < 1 as full, b.id is not null and r.places < 1 as crowded,

@@ -253,6 +253,22 @@ describe('the backlog', () => {
     ])
   })
 
+  it('says of jobs of a parked bucket that they are stopped, and not when they have started', async () => {
+    const steady = limit('steady', { rate: '60/min', by: 'account' })
+    const calls = task('calls', { input, limits: [steady], run: () => {} })
+    const kit = await testSluice({ tasks: [calls], store: await onServer.store() })
+    onTestFinished(() => kit.close())
+    for (let i = 0; i < 20; i++) await calls.send({ account: 'a' })
+    await kit.drain()
+    await kit.sluice.db.query(`update sluice.bucket set parked = true where name = 'steady' and key = 'a'`)
+    const [line] = (await kit.sluice.jobs.backlog()).jobs
+    const text = 'steady parked for a'
+    expect(line?.stops.filter(({ kind }) => kind !== 'no-worker')).toEqual([
+      { kind: 'held', text, jobs: line?.waiting },
+    ])
+    expect(line && emptyText(line)).toBe('stopped')
+  })
+
   it('names jobs that nobody will run: no worker knows the task, serves the queue, or has the label', async () => {
     expect(await abandoned(at)).toMatchObject({ status: 'ok' })
     const lost = task('lost', { input, run: () => {} })
