@@ -33,7 +33,6 @@ export interface TurnstileOptions<Request, Answer> {
 
 /** A request in line. */
 interface Waiting<Request, Answer> {
-  readonly kind: string
   readonly request: Request
   readonly sinceMs: number
   /** Takes it out of the line. */
@@ -48,7 +47,8 @@ interface Waiting<Request, Answer> {
  */
 export class Turnstile<Request, Answer> {
   readonly #options: TurnstileOptions<Request, Answer>
-  readonly #line = new Set<Waiting<Request, Answer>>()
+  /** The requests in line, by kind, in the order of their calls. The kind whose turn comes next is first. */
+  readonly #lines = new Map<string, Set<Waiting<Request, Answer>>>()
   /** The kind of each statement under way. */
   readonly #underway: string[] = []
   /**
@@ -61,13 +61,19 @@ export class Turnstile<Request, Answer> {
     this.#options = options
   }
 
-  /** Sends a request once its turn has come, in the order of the calls. */
+  /**
+   * Sends a request once its turn has come. Kinds take turns, so that many requests of one kind do not hold up those of
+   * another; requests of one kind go in the order of the calls.
+   */
   async pass(kind: string, request: Request, { signal, ms, late }: Leaving): Promise<Answer> {
     signal?.throwIfAborted()
     const { clock } = this.#options
     return new Promise((resolve, reject) => {
+      const line = this.#lineOf(kind)
       const leave = () => {
-        this.#line.delete(waiting)
+        line.delete(waiting)
+        // There may be any number of kinds, so an empty line goes; the kind may have got another one since.
+        if (line.size === 0 && this.#lines.get(kind) === line) this.#lines.delete(kind)
         cancel()
         signal?.removeEventListener('abort', onAbort)
       }
@@ -75,24 +81,32 @@ export class Turnstile<Request, Answer> {
         leave()
         reject(reason as Error)
       }
-      const waiting = { kind, request, sinceMs: clock.monotonicMs(), leave, resolve, reject: fail }
+      const waiting = { request, sinceMs: clock.monotonicMs(), leave, resolve, reject: fail }
       const onAbort = () => fail(signal?.reason)
       let cancel = () => {}
-      this.#line.add(waiting)
+      line.add(waiting)
       this.#advance()
-      if (!this.#line.has(waiting)) return
+      if (!line.has(waiting)) return
       if (ms !== Infinity) cancel = clock.after(ms, () => fail(late()))
       signal?.addEventListener('abort', onAbort)
     })
   }
 
+  #lineOf(kind: string): Set<Waiting<Request, Answer>> {
+    const line = this.#lines.get(kind) ?? new Set()
+    this.#lines.set(kind, line)
+    return line
+  }
+
   #advance(): void {
     const { most, mostOfKind } = this.#options
-    for (const { kind } of this.#line) {
+    for (const [kind, line] of this.#lines) {
       if (this.#underway.length >= most) return
       if (this.#underway.filter((one) => one === kind).length >= mostOfKind) continue
-      const some = [...this.#line].filter((one) => one.kind === kind).slice(0, this.#together)
+      const some = [...take(line, this.#together)]
       for (const one of some) one.leave()
+      // To the end, where this loop comes to it again.
+      if (this.#lines.delete(kind)) this.#lines.set(kind, line)
       void this.#send(kind, some)
     }
   }
@@ -117,6 +131,15 @@ export class Turnstile<Request, Answer> {
 
   #failUnanswered(error: StoreError): void {
     const beforeMs = this.#options.clock.monotonicMs() - this.#options.patienceMs
-    for (const waiting of this.#line) if (waiting.sinceMs <= beforeMs) waiting.reject(error)
+    for (const line of this.#lines.values())
+      for (const waiting of line) if (waiting.sinceMs <= beforeMs) waiting.reject(error)
+  }
+}
+
+function* take<T>(all: Iterable<T>, most: number): Iterable<T> {
+  let n = 0
+  for (const one of all) {
+    if (n++ === most) return
+    yield one
   }
 }

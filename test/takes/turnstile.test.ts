@@ -74,6 +74,15 @@ it('more and more requests of one kind that wait go together, in order, each wit
   expect(passed).toEqual(['a,b', 'c', 'd,e,f', 'g,h'])
 })
 
+it('many requests of one kind do not hold up those of another', async () => {
+  const { held, end, passed, enter } = stage(2)
+  const line = ['a', 'b', 'c', 'd', 'e'].map((name) => enter(name))
+  const others = ['x', 'y'].map((name) => enter(name, Infinity, undefined, 'other'))
+  end().resolve()
+  await Promise.all([held, ...line, ...others])
+  expect(passed).toEqual(['a,b', 'x,y', 'c,d', 'e'])
+})
+
 it('fewer requests go together after an answer that is old', async () => {
   const { held, end, passed, enter } = stage(4)
   const line = ['a', 'b', 'c', 'd', 'old', 'e', 'f', 'g', 'h'].map((name) => enter(name))
