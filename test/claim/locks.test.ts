@@ -9,7 +9,7 @@ import { schedule } from '../../src/schedule/schedule.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { task } from '../../src/tasks/task.ts'
 import { isLong } from '../long.ts'
-import { acquire, endTakes, expireHolders, further, renewHolder } from '../takes/engine.ts'
+import { acquire, acquireTogether, endTakes, expireHolders, further, renewHolder } from '../takes/engine.ts'
 import { isSql, readAll } from '../repository.ts'
 import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
@@ -200,7 +200,13 @@ describe('locks', () => {
     await renewHolder(db, newId())
     await endTakes(db, grants.slice(0, 2), members.slice(0, 2), [1, 1])
     await endTakes(db, grants, [null, null, null], [0, 0, 0])
+    await set('delete from sluice.taker')
     await acquire(db, 'locks.seats', { holder: newId(), lifeMs: 0.001 })
+    // Several in one statement: some get places that a silent process had, others wait, with and without a line.
+    const several = [0, 1, 2, 3].flatMap(() => [{}, { line: newId(), waitUs: 9_000_000 }])
+    const answers = await acquireTogether(db, ['locks.seats', 'locks.rate:x'], 1, several)
+    expect(new Set(answers.map(({ granted }) => granted))).toEqual(new Set([true, false]))
+    await acquire(db, 'locks.pool:c', { holder: newId(), lifeMs: 0.001 })
     await expireHolders(db)
     await expireHolders(db, Number.MAX_SAFE_INTEGER)
     expect(await wrong()).toEqual([])
