@@ -9,9 +9,13 @@ local now = time[1] + time[2] / 1000000
 local ready = redis.call('ZRANGEBYSCORE', waiting, '-inf', string.format('%.6f', now), 'LIMIT', 0, 1000)
 for _, member in ipairs(ready) do
   local list, text = string.match(member, '^(.*)\n(.*)$')
-  -- To the end, where new ones go: if they came to the front, and faster than workers take them, others would never be reached. A list that
-  -- Redis refuses, because it is none or the memory is full, holds up no other message.
-  if list and type(redis.pcall('LPUSH', list, text)) == 'number' then redis.call('ZREM', waiting, member) end
+  -- To the end, where new ones go: if they came to the front, and faster than workers take them, others would never be reached. If Redis
+  -- refuses the list, because it is none or the memory is full, its messages wait on, behind those of other lists.
+  if list and type(redis.pcall('LPUSH', list, text)) == 'number' then
+    redis.call('ZREM', waiting, member)
+  else
+    redis.pcall('ZADD', waiting, string.format('%.6f', now + 1), member)
+  end
 end
 local taken = {}
 for i = 4, #KEYS do

@@ -99,6 +99,11 @@ export class HeldMessages {
     }
   }
 
+  /** Has messages that were just taken, and that nobody has begun, given back at the next `take`. */
+  forsake(taken: readonly Taken[]): void {
+    this.#astray = [...this.#astray, ...taken.map(({ tag }) => tag)]
+  }
+
   /** Ends it for good. False: another worker has it by now. */
   end(tag: string): Promise<boolean> {
     return this.#runMove([], [tag, ''])

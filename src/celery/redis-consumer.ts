@@ -63,6 +63,8 @@ export class RedisConsumer {
   /** The taking that is under way. */
   #taking: Promise<unknown> | undefined
   #isStopped = false
+  /** As many messages were in hand at the last look as may be, so that there may be more in Redis. */
+  #isFull = false
   #queues: readonly string[]
   #renewedMs = systemClock.monotonicMs()
   readonly #done: Promise<void>
@@ -145,7 +147,14 @@ export class RedisConsumer {
     const taken = await this.#held.take(this.#queues, most)
     const last = taken.at(-1)?.queue
     if (last !== undefined) this.#queues = [...this.#queues.filter((queue) => queue !== last), last]
-    for (const one of taken) await this.#deliver(one)
+    this.#isFull = taken.length === most
+    for (const [i, one] of taken.entries())
+      try {
+        await this.#deliver(one)
+      } catch (error) {
+        this.#held.forsake(taken.slice(i))
+        throw error
+      }
     return taken.length
   }
 
@@ -157,10 +166,10 @@ export class RedisConsumer {
     } catch (error) {
       return this.#held.park(tag, text, error)
     }
+    // It came while the subscription ended, so nobody has begun it.
+    if (this.#isStopped) return void (await this.#held.release(one, false))
     const taken: TakenHere = { ...one, isHeld: true, isEnded: false }
     this.#taken.set(tag, taken)
-    // It came while the subscription ended, so nobody has begun it.
-    if (this.#isStopped) return void (await this.#settle(taken, () => this.#held.release(taken, false)))
     this.#options.onMessage({
       queue,
       ...found,
@@ -176,7 +185,7 @@ export class RedisConsumer {
         const copy = writeEnvelope(message, { exchange: '', routingKey: queue }, randomUUID(), true)
         const { priority } = message
         const act = () => this.#held.putOff(tag, { afterMs, queue, priority, text: copy, isEnded: taken.isEnded })
-        return taken.isEnded ? act() : this.#settle(taken, act)
+        return taken.isEnded ? act() : this.#settle(taken, act).catch((error: unknown) => this.#keep(taken, error))
       },
     })
   }
@@ -185,12 +194,18 @@ export class RedisConsumer {
     return this.#settle(taken, () => this.#held.release(taken))
   }
 
+  /** What could not be put off, because the memory of Redis is full for example, stays in hand until that is repeated. */
+  #keep(taken: TakenHere, error: unknown): never {
+    this.#taken.set(taken.tag, taken)
+    throw error
+  }
+
   async #settle(taken: TakenHere, act: () => Promise<boolean>): Promise<boolean> {
     if (!taken.isHeld) return false
     this.#taken.delete(taken.tag)
     const isDone = await act()
     taken.isHeld = false
-    this.#pause.abort()
+    if (this.#isFull) this.#pause.abort()
     return isDone
   }
 

@@ -43,8 +43,8 @@ const knownMax = 10_000
 export class Bookings {
   readonly #options: BookingsOptions
   readonly #script = new Script(scripts['direct/book'] ?? '')
-  /** Until when buckets are booked, in monotonic ms, as far as this worker knows; by their keys. */
-  readonly #until = new RecentMap<string, number>(knownMax)
+  /** Until when buckets are booked, in monotonic ms, as far as this worker knows, and under which keys. */
+  readonly #until = new RecentMap<string, { ms: number; key: string }>(knownMax)
   /** How long attempts hold the places of a limit, in ms. */
   readonly #heldMs = new Map<string, number>()
 
@@ -54,8 +54,11 @@ export class Bookings {
 
   /** Returns one of these buckets that is booked for longer than a moment; undefined: none is. */
   findBooked(buckets: readonly string[]): string | undefined {
-    const nowMs = this.#options.clock.monotonicMs()
-    return buckets.find((bucket) => (this.#until.get(this.#keyOf(bucket)) ?? 0) - nowMs > aheadMs)
+    return buckets.find((bucket) => {
+      // This is asked for all waiting messages, again and again, and a key takes long to write.
+      const { ms, key } = this.#until.get(bucket) ?? { ms: -Infinity, key: '' }
+      return ms - this.#options.clock.monotonicMs() > aheadMs && key === this.#keyOf(bucket)
+    })
   }
 
   /** Records for how long an attempt held places of these limits. */
@@ -83,7 +86,7 @@ export class Bookings {
     }
     // If there is no answer, they come back soon, and are tried again.
     const [firstUs = 0, some = 0] = await reserve().catch(() => [fromMs * 1_000, count])
-    if (some > 0) this.#until.set(key, clock.monotonicMs() + (firstUs + some * apartUs) / 1_000)
+    if (some > 0) this.#until.set(bucket, { key, ms: clock.monotonicMs() + (firstUs + some * apartUs) / 1_000 })
     // Messages beyond the most come back before it, and book again then.
     const laterMs = () => mostMs * (1 - clock.random() / 3)
     return Array.from({ length: count }, (_, i) => (i < some ? (firstUs + i * apartUs) / 1_000 : laterMs()))

@@ -51,6 +51,8 @@ class RedisBroker implements DirectBroker {
     const onMessage = (delivery: RedisDelivery) => take(new RedisMessage(delivery, this.#settle), delivery.queue)
     this.#consumer ??= await consumeRedis({ ...this.#options, queues, prefetch, heldForMs, onMessage })
     if (signal.aborted) await this.#consumer.stop()
+    // It was connecting while this was closed.
+    if (this.#end.signal.aborted) await this.#consumer.close()
   }
 
   setPrefetch(prefetch: number): void {

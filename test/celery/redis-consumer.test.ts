@@ -243,6 +243,17 @@ describe('a worker of ours on Redis', () => {
     expect(await number('HLEN', heldKey)).toBe(1)
   })
 
+  it('gets what it took in one step with what nobody can read, though putting that aside fails', async () => {
+    const { on, failOn } = await openMixing()
+    failOn('no JSON')
+    await admin.send('LPUSH', [`${prefix}celery`, 'no JSON'])
+    for (const one of ['a', 'b']) await producer.delay('add', [one])
+    const { got } = await receive({ prefetch: 3 }, on)
+    await until(() => got.length === 2, 'both arrive')
+    expect(got.map(({ isRedelivered }) => isRedelivered)).toEqual([false, false])
+    expect(await number('LLEN', parkedKey)).toBe(1)
+  })
+
   it('gives back what Python writes and JSON is not, and goes on', async () => {
     const delivery = { exchange: '', routing_key: 'celery' }
     const text = (x: string) =>

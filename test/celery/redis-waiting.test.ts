@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { openProducer, type Producer } from '../../src/celery/index.ts'
 import { waitingKey } from '../../src/celery/held.ts'
-import { heldKey } from '../../src/celery/kombu.ts'
+import { heldIndexKey, heldKey } from '../../src/celery/kombu.ts'
 import type { RedisConsumerOptions, RedisDelivery } from '../../src/celery/redis-consumer.ts'
 import { openRedis, type RedisConnection } from '../../src/redis/connect.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
@@ -126,5 +126,43 @@ describe('a worker of ours on Redis', () => {
     next.consumer.setPrefetch(3)
     await until(() => next.got.length === 3)
     expect(await Promise.all(next.got.map(first))).toEqual(['fresh', 0, 3])
+  })
+
+  it('brings back what waits behind thousands for lists that are none', async () => {
+    await admin.send('SET', [`${prefix}celery`, 'mine'])
+    const refused = Array.from({ length: 1_500 }, (_, n) => ['1', `${prefix}celery\n${n}`]).flat()
+    await admin.send('ZADD', [prefix + waitingKey, ...refused])
+    await admin.send('ZADD', [prefix + waitingKey, '2', `${prefix}other\nnext`, '2', 'no line'])
+    await receive({ queues: ['none'], prefetch: 0 })
+    await until(async () => (await number('LLEN', 'other')) === 1, 'it is there')
+    expect(await number('ZCARD', waitingKey)).toBe(1_501)
+  })
+
+  it('keeps a message whose putting off fails until that is repeated', async () => {
+    const real = openRedis(redis.url) as RedisConnection
+    await real.open()
+    let isFull = true
+    const on = Object.assign(Object.create(real) as RedisConnection, {
+      send: (command: string, args: readonly string[]) =>
+        isFull && args.includes('3600000')
+          ? Promise.reject(new Error('OOM command not allowed when used memory > maxmemory'))
+          : real.send(command, args),
+      close: () => real.close(),
+    })
+    const visibleAfterMs = 400
+    await producer.delay('add', [1])
+    const { got } = await receive({ visibleAfterMs }, on)
+    await until(() => got.length === 1)
+    const other = await receive({ visibleAfterMs })
+    const score = async () =>
+      Number(((await admin.send('ZRANGE', [prefix + heldIndexKey, '0', '0', 'WITHSCORES'])) as string[])[1])
+    const begun = await score()
+    const putOff = () => got[0]?.putOff(got[0].message, 3_600_000)
+    await expect(putOff()).rejects.toThrow('OOM')
+    await until(async () => other.got.length > 0 || (await score()) > begun + (2 * visibleAfterMs) / 1_000)
+    expect(other.got).toEqual([])
+    isFull = false
+    expect(await putOff()).toBe(true)
+    expect([await number('ZCARD', waitingKey), await number('HLEN', heldKey)]).toEqual([1, 0])
   })
 })

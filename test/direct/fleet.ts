@@ -9,7 +9,7 @@ import { openProducer, type Producer } from '../../src/celery/index.ts'
 import type { DirectCounts } from '../../src/direct/read-ahead.ts'
 import { startRedis } from '../servers/redis.ts'
 import { until } from '../until.ts'
-import { brief } from '../v8.ts'
+import { member as flags } from '../v8.ts'
 import { type Kind, startHost } from './brokers.ts'
 
 const member = fileURLToPath(new URL('member.mjs', import.meta.url))
@@ -52,7 +52,7 @@ export async function startMember(
   const env = { ...process.env, SLUICE_CRASH_AT: crashAt }
   const args = [url.broker, url.redis, url.vendor, rate, String(slots), acks, url.visible ?? '1h']
   const child = fork(member, args, {
-    execArgv: brief,
+    execArgv: flags,
     stdio: 'inherit',
     env,
   })

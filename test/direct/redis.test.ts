@@ -7,10 +7,14 @@ import { openProducer } from '../../src/celery/index.ts'
 import { heldIndexKey, heldKey, listOf, markRedelivered, readHeld, writeEnvelope } from '../../src/celery/kombu.ts'
 import { readResult } from '../../src/celery/result.ts'
 import { blank, type TaskMessage, writeTask } from '../../src/celery/task-message.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { silent } from '../../src/core/log.ts'
 import { progressHeader } from '../../src/direct/message.ts'
+import { openRedisBroker } from '../../src/direct/redis-broker.ts'
 import { limit, task } from '../../src/index.ts'
 import { startCelery } from '../celery/worker.ts'
 import { findPython } from '../examples/interpreter.ts'
+import { startProxy } from '../servers/proxy.ts'
 import { startRedis, type RedisServer } from '../servers/redis.ts'
 import { connectRedis, type Connection } from '../servers/resp.ts'
 import { until } from '../until.ts'
@@ -290,4 +294,19 @@ it('a message whose headers JSON cannot state waits, and runs', async (context) 
   expect(odd).not.toBe(plain)
   await admin.send('LPUSH', ['celery', odd])
   await until(() => seen.length === 1, 'it has run')
+})
+
+it('a broker that is closed while it connects leaves no connection', async ({ onTestFinished }) => {
+  const way = await startProxy({ port: redis.port })
+  onTestFinished(() => way.close())
+  const place = { url: way.url(redis.url), prefix: '', log: silent, visibleAfterMs: 60_000, clock: systemClock }
+  const broker = await openRedisBroker(place)
+  way.delay(100)
+  const end = new AbortController()
+  const received = broker.receive({ queues: ['celery'], prefetch: 1, signal: end.signal, take() {} })
+  await until(() => way.connections === 2, 'it connects to receive')
+  end.abort()
+  await broker.close()
+  await received
+  await until(() => way.connections === 0, 'all are closed')
 })
