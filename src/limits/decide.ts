@@ -112,7 +112,7 @@ export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFu
     avail: Math.min(units, places),
     units,
     places,
-    nextUs: Math.max(nowUs, holdUs, ...freeAt),
+    nextUs: Math.max(nowUs, isAhead ? atUs : 0, holdUs, ...freeAt),
   }
 }
 

@@ -76,3 +76,13 @@ it('nothing is granted ahead when the next period of a quota has fewer units lef
   expect(grantAhead(rules, used(20), nowUs, 10)?.instantsUs.length).toBe(10)
   expect(grantAhead(rules, used(21), nowUs, 10)).toBeUndefined()
 })
+
+it('a bucket that has granted ahead is free at the last instant, also if only places count by then', () => {
+  const own = [level(50, second, 1)]
+  const { bucket, instantsUs } = grantAhead(own, emptyBucket(own, startUs), startUs, 5) ?? {}
+  const lastUs = instantsUs?.at(-1) ?? 0
+  expect(lastUs).toBeGreaterThan(startUs)
+  const changed = { ...emptyBucket([places(2)], lastUs), aheadUs: bucket?.aheadUs ?? 0 }
+  expect(room([places(2)], changed, startUs)).toMatchObject({ avail: 0, nextUs: lastUs })
+  expect(room([places(2)], changed, lastUs)).toMatchObject({ avail: 2, nextUs: lastUs })
+})

@@ -76,6 +76,18 @@ describe.each([
     },
   )
 
+  it('when a bucket that has granted ahead gets places alone: it is free at the last instant', async () => {
+    const redefine: Act = { kind: 'redefine', limit: 0, rules: [places(2)] }
+    const acts: Act[] = [
+      { kind: 'ahead', bucket: 0, units: 5 },
+      redefine,
+      take,
+      { kind: 'jump', bucket: 0, us: -1 },
+      take,
+    ]
+    expect(await play([level(50, second, 1)], [...acts, pass(1), take])).toBeGreaterThan(5)
+  })
+
   it('when a new definition comes while the grants are in the oldest part of their window', async () => {
     const redefine: Act = { kind: 'redefine', limit: 0, rules: [sliding(10, second)] }
     for (const us of [-1, 0, 1])

@@ -97,9 +97,9 @@ begin
       v_next := greatest(p_now, v_hold,
         least(v_next, v_free, v_at + v_def.lend_us, case when p_exact then 0 end)); end if;
     if v_hold > v_at or v_in.paused or v_stale or v_def.version is null
-      or v_at > p_now and engine.is_granted_until(v_in.id, v_at) then
-      v_units := 0; v_places := case when v_stale then 0 else v_places end; v_next := greatest(v_next, case
-        when v_in.paused then 9007199254740991 when v_stale or v_def.version is null then v_at + 1000000 end); end if;
+      or v_at > p_now and engine.is_granted_until(v_in.id, v_at) then v_units := 0;
+      v_places := case when v_stale then 0 else v_places end; v_next := greatest(v_next, case when v_in.paused
+        then 9007199254740991 when v_stale or v_def.version is null then v_at + 1000000 else v_at end); end if;
     v_rooms := v_rooms || (v_in.ord, v_in.id, coalesce(v_in.n, 0), v_at, v_debt, v_parts, v_quota, v_def.version,
       v_def.kind, v_def.drain, v_def.weight, v_def.part_us, v_def.margin, v_hold, least(v_units, v_places),
       v_next, case when v_def.version is null then 1000000 else v_period end, coalesce(v_slack, 0), v_stale, v_units,
