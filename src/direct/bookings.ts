@@ -55,7 +55,7 @@ export class Bookings {
   /** Returns one of these buckets that is booked for longer than a moment; undefined: none is. */
   findBooked(buckets: readonly string[]): string | undefined {
     return buckets.find((bucket) => {
-      // This is asked for all waiting messages, again and again, and a key takes long to write.
+      // All waiting messages call this again and again, and a key takes long to write.
       const { ms, key } = this.#until.get(bucket) ?? { ms: -Infinity, key: '' }
       return ms - this.#options.clock.monotonicMs() > aheadMs && key === this.#keyOf(bucket)
     })

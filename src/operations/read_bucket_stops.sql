@@ -1,5 +1,5 @@
 -- Reads why buckets grant nothing now: a pause, a hold and its cause (null: not a vendor's answer), no free units, no
--- free place. parked: nothing is computed of it, so nothing else is said.
+-- free place. parked: claims leave the bucket out, so no other cause is read.
 -- free_in_ms: in how many milliseconds the next unit is free, if there is none
 -- per_minute: the units that its limit grants evenly; null if it grants them otherwise (a window, a quota), or if it is
 -- a pool, whose members share the jobs
