@@ -28,8 +28,8 @@ export class Sending {
     this.outbox = new Outbox(options.store)
   }
 
-  /** Sends a job, without an input with `{}`; resolves to its id. */
-  async send(task: AnyTask, input: unknown = {}, options: SendOptions<never>): Promise<string> {
+  /** Sends a job; resolves to its id. */
+  async send(task: AnyTask, input: unknown, options: SendOptions<never>): Promise<string> {
     const { store, definitions, rulebook } = this.#options
     const tx = this.within(options)
     const job = await admit(task, input, options, store.clock, rulebook)

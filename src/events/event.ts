@@ -26,7 +26,7 @@ export interface EmitOptions {
   tx?: TxLike | undefined
   /**
    * The event's id, a UUIDv7 made within a day of now. Default: a new one. Through the store an id is emitted once: again it changes
-   * nothing, and no event of another type may have it. Over RabbitMQ each emit is delivered, whatever its id.
+   * nothing, and no event of another type may have it. Over RabbitMQ a service may handle an id again that is emitted again.
    */
   id?: string | undefined
   /**

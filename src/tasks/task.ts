@@ -206,7 +206,7 @@ export type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 
 /** Records jobs. */
 export interface Sender {
-  send(task: AnyTask, input: unknown, options: SendOptions<never>): Promise<string>
+  send(task: AnyTask, input: unknown, options?: SendOptions<never>): Promise<string>
   sendMany(task: AnyTask, inputs: Sendable<unknown>, options: SendManyOptions<never>): Promise<string[]>
   /** Takes units of limits outside of jobs. */
   readonly takes: Taker
@@ -330,7 +330,8 @@ export function task<Out = any, In = Out, Result = unknown, const Fair extends s
     allowPrivate,
     ...(options.thread === undefined ? {} : { thread: options.thread }),
     run: (input, context) => run(input as Out, context),
-    send: async (input, sendOptions = {}) => (await sender()).send(self as AnyTask, input, sendOptions),
+    // `{}` without arguments only: an input that is undefined, as a lookup may return it, is sent as null.
+    send: async (...given) => (await sender()).send(self as AnyTask, ...(given.length > 0 ? given : ([{}] as [In]))),
     sendMany: async (inputs, sendOptions = {}) => (await sender()).sendMany(self as AnyTask, inputs, sendOptions),
   }
   return self as WithoutInput<In, Result> & Task<In, Result>

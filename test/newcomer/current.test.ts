@@ -24,6 +24,8 @@ it('the current Sluice is the one of useSluice, and in a test that of the kit', 
     const id = await count.send()
     await t.drain()
     expect(await t.waitFor(id)).toMatchObject({ input: {}, result: 1 })
+    const missing: unknown = undefined
+    expect(await t.sluice.jobs.get(await count.send(missing))).toMatchObject({ input: null })
     await t[Symbol.asyncDispose]()
     expect(await currentSluice()).toBe(sluice)
   } finally {
