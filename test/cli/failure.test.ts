@@ -18,7 +18,9 @@ it('an error names the next step where a disk is full or read-only, all connecti
         /too many clients already; raise max_connections, use a pooler, or set `connections` lower/,
       ),
       expect.stringMatching(/'package.json'; run it in a directory that can be written to/),
-      expect.stringMatching(/^error SLUICE_NO_PRIVILEGE: permission denied for table gate; run `npx sluice migrate`/),
+      expect.stringMatching(
+        /^error SLUICE_NO_PRIVILEGE: permission denied for table gate; run `(npx )?sluice migrate`/,
+      ),
     ])
   } finally {
     written.mockRestore()

@@ -76,8 +76,8 @@ it.concurrent('an error of a role, or of a server that only reads, names what to
   await sluice.db.script('revoke insert on sluice.job from current_user')
   await sluice.close()
   expect(await send({})).toMatchObject({
-    code: 1,
-    err: expect.stringContaining('run `sluice migrate` and `sluice prune` as the owner'),
+    code: 2,
+    err: expect.stringMatching(/^error SLUICE_NO_PRIVILEGE: .* run `sluice migrate` and `sluice prune` as the owner/),
   })
 })
 
