@@ -139,7 +139,7 @@ class RedisMessage implements Delivery {
   async sendLater(copy: WireMessage, ms: number): Promise<void> {
     const headers = this.#mayBeThere ? { ...copy.headers, [againHeader]: true } : copy.headers
     this.#mayBeThere = this.#isSettled
-    const isDone = await insistent(() => this.#delivery.putOff({ ...copy, headers }, ms))
+    const isDone = await reachBroker(() => this.#delivery.putOff({ ...copy, headers }, ms))
     this.#isSettled = true
     this.isElsewhere = !isDone
   }
@@ -152,10 +152,10 @@ class RedisMessage implements Delivery {
 }
 
 /**
- * What Redis refuses is tried again, as what it does not answer: no message is at fault.
+ * Calls Redis. What it refuses has an error of the store, as what it does not answer, so that it is tried again: no message is at fault.
  * @throws StoreError SLUICE_REDIS_REFUSED, SLUICE_REDIS_UNREACHABLE, SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER
  */
-async function insistent<T>(command: () => Promise<T>): Promise<T> {
+async function reachBroker<T>(command: () => Promise<T>): Promise<T> {
   try {
     return await reachRedis(command)
   } catch (error) {

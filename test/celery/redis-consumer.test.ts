@@ -1,8 +1,8 @@
 import { execFile } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { openControl, openProducer, type Producer } from '../../src/celery/index.ts'
+import { describe, expect, it } from 'vitest'
+import { openControl } from '../../src/celery/index.ts'
 import { heldIndexKey, heldKey } from '../../src/celery/kombu.ts'
 import { parkedKey } from '../../src/celery/held.ts'
 import { callRedis } from '../../src/celery/redis-call.ts'
@@ -10,26 +10,11 @@ import type { RedisConsumerOptions, RedisDelivery } from '../../src/celery/redis
 import { openRedis, type RedisConnection } from '../../src/redis/connect.ts'
 import { findPython } from '../examples/interpreter.ts'
 import { startProxy } from '../servers/proxy.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
-import { first, prefix, receiveFrom } from './receive.ts'
+import { first, prefix, receiveFrom, type RedisStage, useRedis } from './receive.ts'
 
-let redis: RedisServer
-let producer: Producer
-let admin: Awaited<ReturnType<typeof connectRedis>>
-
-beforeAll(async () => {
-  redis = await startRedis()
-  producer = await openProducer({ broker: redis.url, keyPrefix: prefix, results: 'none' })
-  admin = await connectRedis(redis.port)
-})
-beforeEach(() => admin.send('FLUSHALL', []))
-afterAll(async () => {
-  admin?.close()
-  await producer?.close()
-  await redis?.close()
-})
+let { redis, producer, admin } = {} as RedisStage
+useRedis((stage) => ({ redis, producer, admin } = stage))
 
 const receive = (more: Partial<RedisConsumerOptions> = {}, on?: RedisConnection) => receiveFrom(redis.url, more, on)
 

@@ -1,30 +1,14 @@
 /** Messages in Redis that wait for a time, as those that a limit denies. */
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { openProducer, type Producer } from '../../src/celery/index.ts'
+import { describe, expect, it } from 'vitest'
 import { waitingKey } from '../../src/celery/held.ts'
 import { heldIndexKey, heldKey } from '../../src/celery/kombu.ts'
 import type { RedisConsumerOptions, RedisDelivery } from '../../src/celery/redis-consumer.ts'
 import { openRedis, type RedisConnection } from '../../src/redis/connect.ts'
-import { type RedisServer, startRedis } from '../servers/redis.ts'
-import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
-import { first, prefix, receiveFrom } from './receive.ts'
+import { first, prefix, receiveFrom, type RedisStage, useRedis } from './receive.ts'
 
-let redis: RedisServer
-let producer: Producer
-let admin: Awaited<ReturnType<typeof connectRedis>>
-
-beforeAll(async () => {
-  redis = await startRedis()
-  producer = await openProducer({ broker: redis.url, keyPrefix: prefix, results: 'none' })
-  admin = await connectRedis(redis.port)
-})
-beforeEach(() => admin.send('FLUSHALL', []))
-afterAll(async () => {
-  admin?.close()
-  await producer?.close()
-  await redis?.close()
-})
+let { redis, producer, admin } = {} as RedisStage
+useRedis((stage) => ({ redis, producer, admin } = stage))
 
 const receive = (more: Partial<RedisConsumerOptions> = {}, on?: RedisConnection) => receiveFrom(redis.url, more, on)
 const number = async (command: string, key: string) => Number(await admin.send(command, [prefix + key]))
