@@ -16,7 +16,7 @@ const entries = [
   'testing/index',
   'cli/main',
   // Programs and threads that these start.
-  'fleet/pulse',
+  'fleet/heartbeat-thread',
   'testing/serve',
   'worker/thread',
   // What the benchmarks, the census and scripts/template.mjs load by themselves.

@@ -2,7 +2,7 @@
 import { systemClock } from './core/clock.ts'
 import { codeOf, privilegeAdvice, textOfError, UsageError } from './core/errors.ts'
 import { present } from './core/fields.ts'
-import { implicitStore } from './db/implicit.ts'
+import { defaultStore } from './db/default-store.ts'
 import { migrate, mustBeMigrated } from './db/migrate.ts'
 import { env, type Opened, openStore } from './db/open.ts'
 import { schemaOf, type SluiceOptions } from './options.ts'
@@ -21,7 +21,7 @@ export async function opening<T>(
   const listenUrl = options.listenUrl ?? env('SLUICE_LISTEN_URL')
   const schema = schemaOf(options)
   const opened = await openStore({
-    store: options.store ?? env('DATABASE_URL') ?? implicitStore(),
+    store: options.store ?? env('DATABASE_URL') ?? defaultStore(),
     clock: options.clock ?? systemClock,
     schema,
     ...present({ listenUrl, connections: options.connections }),

@@ -11,10 +11,10 @@ import { isDataError } from '../claim/parking/parked.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import { type AnyTask, type Sender, tasksByName } from '../tasks/task.ts'
-import type { DepthOptions } from '../worker/depth.ts'
+import type { DepthOptions } from '../worker/queue-depth.ts'
 import { type Call, callOf, revokedResult, timesOf, unknownTask } from './call.ts'
 import type { CallInHand } from './inspection.ts'
-import type { Incoming, Post, Receiving } from './post.ts'
+import type { Incoming, CeleryBroker, Receiving } from './broker.ts'
 import { logParked, park } from './parking.ts'
 import { Presence } from './presence.ts'
 import { Reporter } from './reporter.ts'
@@ -24,7 +24,7 @@ import { Results } from './results.ts'
 export interface AbsorberOptions {
   store: Store
   /** Its owner closes it, after `close`. */
-  post: Post
+  broker: CeleryBroker
   sender: Sender
   tasks: readonly AnyTask[]
   /** Celery's queues. */
@@ -88,10 +88,10 @@ export class Absorber {
 
   constructor(options: AbsorberOptions) {
     this.#options = options
-    const { store, post, tasks, running, redis, tracksStarted } = options
+    const { store, broker, tasks, running, redis, tracksStarted } = options
     const { clock, log } = store
     this.#tasks = tasksByName(tasks)
-    const results = (this.#results = new Results({ clock, log, post, redis, queueOf: options.queueOf }))
+    const results = (this.#results = new Results({ clock, log, broker, redis, queueOf: options.queueOf }))
     const presence = (this.#presence = new Presence({
       ...options,
       clock,
@@ -109,12 +109,12 @@ export class Absorber {
 
   /** Begins to read. @throws the errors of the broker */
   async start(): Promise<void> {
-    const { post, queues, events, alarms } = this.#options
+    const { broker, queues, events, alarms } = this.#options
     this.#reporter.start()
     await this.#presence.open(events)
-    this.#receiving = await post.consume(queues, (incoming) => this.#takeMessage(incoming))
+    this.#receiving = await broker.consume(queues, (incoming) => this.#takeMessage(incoming))
     const { clock, log } = this.#options.store
-    void post.watch?.({ queues, alarms, clock, log }, this.#stop.signal)
+    void broker.watch?.({ queues, alarms, clock, log }, this.#stop.signal)
   }
 
   /** Reads no more; resolves when what was read is sent, or given back because the store is away. */
@@ -242,7 +242,7 @@ export class Absorber {
   }
 
   async #send({ incoming, message, task }: Read, row: Recorded | undefined): Promise<void> {
-    const { sender, store, post } = this.#options
+    const { sender, store, broker } = this.#options
     const call = callOf(message, incoming.queue)
     if (row?.revoked === true) {
       await this.#endUnsent(message, call, 'revoked')
@@ -256,7 +256,7 @@ export class Absorber {
     try {
       if (times === undefined) await this.#endUnsent(message, call, 'expired')
       else {
-        const priority = post.lowerFirst ? -message.priority : message.priority
+        const priority = broker.lowerFirst ? -message.priority : message.priority
         const ranked = message.priority === 0 ? {} : { priority }
         await sender.send(task as never, inputOf(message) as never, { id: row.job, ...times, ...ranked } as never)
       }
@@ -285,11 +285,11 @@ export class Absorber {
 
   /** Puts a message aside, with the reason, and reports that to its producer. */
   async #park(incoming: Incoming, cause: unknown, message: TaskMessage | undefined): Promise<void> {
-    const { post, store } = this.#options
+    const { broker, store } = this.#options
     const reason = textOfError(cause)
     // First, because this is repeated until all of it has succeeded, and a result may come twice.
     if (message !== undefined) await this.#results.refuse(message, incoming.queue, cause)
-    await park(post, incoming.message, incoming.queue, reason)
+    await park(broker, incoming.message, incoming.queue, reason)
     logParked(store.log, incoming.queue, message, reason)
     incoming.ack()
   }

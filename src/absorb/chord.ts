@@ -6,7 +6,7 @@ import { scripts } from '../generated/lua.ts'
 import { Script } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { BegunChord, Part } from './call.ts'
-import { reachRedis } from './reach.ts'
+import { runOnRedis } from './redis-command.ts'
 
 /** How the members of a chord have ended: with their results, in order, or one with an error. */
 export type ChordOutcome = { results: readonly unknown[] } | { error: RemoteError }
@@ -22,7 +22,7 @@ export class Chords {
 
   /** Records how many members a chord has. */
   async begin({ groupId, size }: BegunChord): Promise<void> {
-    await reachRedis(() => callRedis(this.#redis, 'SETEX', [chordKey(groupId, '.s'), resultKeptS, String(size)]))
+    await runOnRedis(() => callRedis(this.#redis, 'SETEX', [chordKey(groupId, '.s'), resultKeptS, String(size)]))
   }
 
   /** Adds the result of a member. Returns the outcome if it is the last one; the same member may be added again. */
@@ -31,7 +31,7 @@ export class Chords {
     const member = writeJson([1, result.id, result.state, value], `the result of ${result.id}`)
     const keys = [...['.j', '.s', '.t'].map((part) => chordKey(groupId, part)), groupKey(groupId)]
     const args = [member, index === undefined ? '+inf' : String(index), resultKeptS]
-    const added = await reachRedis(() => callScript(this.#redis, this.#add, keys, args, groupKey(groupId)))
+    const added = await runOnRedis(() => callScript(this.#redis, this.#add, keys, args, groupKey(groupId)))
     const [isLast, isNested, found] = added as [number, number, string[]]
     if (isLast !== 1) return undefined
     const members = found.map((text) => readJson(text) as [number, string, string, unknown])
@@ -47,7 +47,7 @@ export class Chords {
   /** Forgets a chord whose last task was sent. */
   async end({ groupId }: Part): Promise<void> {
     const keys = ['.j', '.s', '.t'].map((part) => chordKey(groupId, part))
-    await reachRedis(() => callRedis(this.#redis, 'DEL', keys))
+    await runOnRedis(() => callRedis(this.#redis, 'DEL', keys))
   }
 }
 

@@ -8,9 +8,9 @@ import type { Store } from '../db/store.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import { celeryRoutes, type CeleryWork } from '../worker/celery-work.ts'
 import { Absorber, type AbsorberOptions } from './absorber.ts'
-import type { Post } from './post.ts'
-import { RabbitPost } from './rabbit-post.ts'
-import { openRedisPost } from './redis-post.ts'
+import type { CeleryBroker } from './broker.ts'
+import { RabbitCeleryBroker } from './rabbit-broker.ts'
+import { openRedisBroker } from './redis-broker.ts'
 
 /** Parameters of `createAbsorbing`; see the fields. */
 export interface AbsorbingOptions extends Pick<
@@ -65,22 +65,22 @@ interface Open {
 
 /** Leaves no connection if it fails. */
 async function openAbsorber(options: AbsorbingOptions): Promise<Open> {
-  const { celery, results, broker, ...others } = options
+  const { celery, results, broker: urlOf, ...others } = options
   const { queues, events = false, trackStarted: tracksStarted = false, routes = {} } = celery
-  const url = broker()
-  const post = await postOf(url, celery, options.store)
+  const url = urlOf()
+  const broker = await brokerOf(url, celery, options.store)
   let redis: RedisConnection | undefined
   let absorber: Absorber | undefined
   const close = async () => {
     await absorber?.close()
     await redis?.close()
-    await post.close()
+    await broker.close()
   }
   try {
     const place = results ?? (isRedis(url) ? url : 'rpc://')
     redis = place === 'rpc://' ? undefined : await openPlace(place)
     const queueOf = celeryRoutes(routes)
-    absorber = new Absorber({ ...others, post, redis, queues, queueOf, events, tracksStarted })
+    absorber = new Absorber({ ...others, broker, redis, queues, queueOf, events, tracksStarted })
     await absorber.start()
     return { absorber, close }
   } catch (error) {
@@ -89,9 +89,13 @@ async function openAbsorber(options: AbsorbingOptions): Promise<Open> {
   }
 }
 
-async function postOf(url: string, { keyPrefix, visibilityTimeout = '1h' }: CeleryWork, store: Store): Promise<Post> {
+async function brokerOf(
+  url: string,
+  { keyPrefix, visibilityTimeout = '1h' }: CeleryWork,
+  store: Store,
+): Promise<CeleryBroker> {
   const { log } = store
   if (isRedis(url))
-    return openRedisPost({ url, prefix: keyPrefix ?? '', log, visibleAfterMs: durationMs(visibilityTimeout) })
-  return new RabbitPost(await openBroker({ url, name: `sluice ${store.schema}`, log }))
+    return openRedisBroker({ url, prefix: keyPrefix ?? '', log, visibleAfterMs: durationMs(visibilityTimeout) })
+  return new RabbitCeleryBroker(await openBroker({ url, name: `sluice ${store.schema}`, log }))
 }

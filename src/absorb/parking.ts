@@ -4,7 +4,7 @@ import { writeJson } from '../celery/json.ts'
 import type { TaskMessage } from '../celery/task-message.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import type { Log } from '../core/log.ts'
-import type { Post } from './post.ts'
+import type { CeleryBroker } from './broker.ts'
 
 const reasonMax = 1_000
 /** Headers that a parked message keeps if there is no room for all of them, in bytes. */
@@ -16,13 +16,13 @@ function parkingOf(queue: string): string {
 }
 
 /** Puts a copy of a message aside. Resolves when the broker has it; the errors are those of the broker. */
-export async function park(post: Post, message: WireMessage, queue: string, reason: string): Promise<void> {
+export async function park(broker: CeleryBroker, message: WireMessage, queue: string, reason: string): Promise<void> {
   const to = { exchange: '', routingKey: parkingOf(queue) }
   try {
-    await post.send(addReason(message, reason), to)
+    await broker.send(addReason(message, reason), to)
   } catch (error) {
     if (error instanceof StoreError) throw error
-    await post.send(addReason(dropLongHeaders(message), reason), to)
+    await broker.send(addReason(dropLongHeaders(message), reason), to)
   }
 }
 

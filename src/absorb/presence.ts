@@ -5,14 +5,14 @@ import type { Log } from '../core/log.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import { inspection, type InspectionOptions } from './inspection.ts'
 import { LogicalTime } from '../celery/logical-time.ts'
-import type { Post } from './post.ts'
+import type { CeleryBroker } from './broker.ts'
 import { RemoteControl, type RemoteControlOptions } from './remote-control.ts'
 import { WorkerEvents } from './worker-events.ts'
 
 /** Parameters of `Presence`; see the fields, and those of its parts. */
 export interface PresenceOptions
   extends Omit<InspectionOptions, 'name' | 'events'>, Pick<RemoteControlOptions, 'revoke'> {
-  post: Post
+  broker: CeleryBroker
   clock: Clock
   log: Log
   /** Tasks by all their names. */
@@ -33,9 +33,9 @@ export class Presence {
 
   constructor(options: PresenceOptions) {
     const { name } = this
-    const { post, clock, log, tasks, running: active } = options
+    const { broker, clock, log, tasks, running: active } = options
     const time = new LogicalTime()
-    const events = (this.events = new WorkerEvents({ post, clock, log, name, time, active }))
+    const events = (this.events = new WorkerEvents({ broker, clock, log, name, time, active }))
     this.#control = new RemoteControl({
       ...options,
       name,

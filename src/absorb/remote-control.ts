@@ -3,12 +3,12 @@ import { type ControlRequest, isMeant, readRequest, replyExchange, writeReply } 
 import type { WireMessage } from '../celery/wire.ts'
 import type { Log } from '../core/log.ts'
 import type { LogicalTime } from '../celery/logical-time.ts'
-import type { Post } from './post.ts'
+import type { CeleryBroker } from './broker.ts'
 
 /** Parameters of `RemoteControl`; see the fields. */
 export interface RemoteControlOptions {
   log: Log
-  post: Post
+  broker: CeleryBroker
   /** Its name among Celery's workers. */
   name: string
   time: LogicalTime
@@ -80,7 +80,7 @@ export class RemoteControl {
 
   /** Begins to listen. The errors are those of the broker. */
   async open(): Promise<void> {
-    await this.#options.post.listen((message) => this.#handleRequest(message))
+    await this.#options.broker.listen((message) => this.#handleRequest(message))
   }
 
   async #handleRequest(message: WireMessage): Promise<void> {
@@ -100,7 +100,7 @@ export class RemoteControl {
     const answer = (await known?.(given)) ?? { error: `a worker of Sluice does not know the request ${method}` }
     if (replyTo === undefined || ticket === undefined) return
     const reply = writeReply(this.#options.name, answer, { ticket, clock: this.#options.time.nextTime() })
-    await this.#options.post.reply(reply, { exchange: replyExchange, routingKey: replyTo })
+    await this.#options.broker.reply(reply, { exchange: replyExchange, routingKey: replyTo })
   }
 
   async #revoke(ids: unknown, isTerminated: boolean): Promise<unknown> {

@@ -22,14 +22,14 @@ import {
   repliesOf,
 } from './call.ts'
 import { Chords } from './chord.ts'
-import type { Post } from './post.ts'
-import { reachRedis } from './reach.ts'
+import type { CeleryBroker } from './broker.ts'
+import { runOnRedis } from './redis-command.ts'
 
 /** Parameters of `Results`; see the fields. */
 export interface ResultsOptions {
   clock: Clock
   log: Log
-  post: Post
+  broker: CeleryBroker
   /** Where results go; undefined: to the queues that the calls name (rpc). */
   redis: RedisConnection | undefined
   /** The queue of a task that follows another one and names none; undefined: that of the call. */
@@ -72,14 +72,14 @@ export class Results {
 
   /** Sends a result to where the producer looks for it. */
   async send(result: TaskResult, { replyTo, ignoreResult, about }: Replies): Promise<void> {
-    const { post, redis, clock } = this.#options
+    const { broker, redis, clock } = this.#options
     if (ignoreResult) return
     if (redis !== undefined) {
       const text = writeResult(result, { ...about, date_done: writeTime(clock.wallMs()) })
       const key = resultKey(result.id)
-      await reachRedis(() => callRedis(redis, 'SETEX', [key, resultKeptS, text]))
-      await reachRedis(() => callRedis(redis, 'PUBLISH', [key, text]))
-    } else if (replyTo !== null) await post.reply(resultMessage(result), { exchange: '', routingKey: replyTo })
+      await runOnRedis(() => callRedis(redis, 'SETEX', [key, resultKeptS, text]))
+      await runOnRedis(() => callRedis(redis, 'PUBLISH', [key, text]))
+    } else if (replyTo !== null) await broker.reply(resultMessage(result), { exchange: '', routingKey: replyTo })
   }
 
   /** Sends the tasks that follow a call with this result. A task that cannot be sent is logged, and has failed. */
@@ -88,12 +88,12 @@ export class Results {
   }
 
   async #follow(id: string, { message, address: own, isAddressed, begins = [] }: Follower): Promise<void> {
-    const { post, clock, log, queueOf } = this.#options
+    const { broker, clock, log, queueOf } = this.#options
     for (const chord of begins) await this.#chords?.begin(chord)
     const queue = isAddressed ? undefined : queueOf(message.task)
     const address = queue === undefined ? own : { ...own, routingKey: queue }
     try {
-      await post.send(await writeTask(message, { nowMs: clock.wallMs() }), address)
+      await broker.send(await writeTask(message, { nowMs: clock.wallMs() }), address)
     } catch (error) {
       if (error instanceof StoreError && !isUnrouted(error)) throw error
       const about = { task: message.task, follows: id, queue: address.routingKey, err: error }

@@ -8,12 +8,12 @@ import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import { version } from '../core/version.ts'
 import type { LogicalTime } from '../celery/logical-time.ts'
-import type { Post } from './post.ts'
+import type { CeleryBroker } from './broker.ts'
 import type { Answers } from './remote-control.ts'
 
 /** Parameters of `WorkerEvents`; see the fields. */
 export interface WorkerEventsOptions {
-  post: Post
+  broker: CeleryBroker
   clock: Clock
   log: Log
   /** Celery's name of this worker. */
@@ -160,7 +160,7 @@ export class WorkerEvents {
   }
 
   async #flush(): Promise<void> {
-    const { post, name, time, log, clock } = this.#options
+    const { broker, name, time, log, clock } = this.#options
     const utcOffset = new Date(clock.wallMs()).getTimezoneOffset() / 60
     const all = this.#waiting.splice(0).map((event): CeleryEvent => {
       return { ...event, hostname: name, utcOffset, pid: process.pid, clock: time.nextTime() }
@@ -168,7 +168,7 @@ export class WorkerEvents {
     // Several in one message are for tasks only.
     const [tasks, others] = [all.filter(isOfTask), all.filter((event) => !isOfTask(event))]
     const messages = [...(tasks.length > 0 ? [tasks] : []), ...others.map((one) => [one])]
-    const sent = messages.map(async (events) => post.announce(writeEvents(events), eventKey(events)))
+    const sent = messages.map(async (events) => broker.announce(writeEvents(events), eventKey(events)))
     await Promise.all(sent).then(
       () => (this.#isFailing = false),
       (error: unknown) => {

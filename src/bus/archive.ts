@@ -14,7 +14,7 @@ import { idOf } from './celery-message.ts'
 import { failureOf } from './republisher.ts'
 import { copyOf, eventOf, progressOf } from './message.ts'
 import { eventsExchange } from './names.ts'
-import { Walk } from './walk.ts'
+import { QueueReader } from './queue-reader.ts'
 
 /** The parameters of an archive: a connection, and the queue. */
 export interface ArchiveContext {
@@ -97,26 +97,26 @@ export class QueueArchive implements EventArchive {
     const most = await this.#sizeOf(broker)
     return broker.use(async (channel) => {
       const [startMs, startedMs] = [systemClock.monotonicMs(), clock.wallMs()]
-      const walk = new Walk(channel, queue, keptMs)
+      const reader = new QueueReader(channel, queue, keptMs)
       let done = 0
       for (let seen = 1; !isOver(); seen++) {
-        const message = await walk.next()
+        const message = await reader.next()
         if (message === false) break
         const archived = archivedOf(message, startedMs, queue === unrouted)
         if (seen > most && isLater(message, archived, startedMs)) break
         if (!isWanted(archived)) continue
         const dueMs = startMs + done * eachMs - systemClock.monotonicMs()
-        if (dueMs > 0) await walk.keepDuring(systemClock.sleep(dueMs, signal))
+        if (dueMs > 0) await reader.keepDuring(systemClock.sleep(dueMs, signal))
         if (isOver()) break
-        if (!walk.hasLast) continue
-        const fate = await walk.keepDuring(visit(archived, message))
+        if (!reader.hasLast) continue
+        const fate = await reader.keepDuring(visit(archived, message))
         if (fate === 'skipped') continue
-        if (fate === 'goes') walk.drop()
+        if (fate === 'goes') reader.drop()
         done++
         onProgress?.({ done, seen })
         if (fate === 'ends') break
       }
-      await walk.end()
+      await reader.end()
       return done
     })
   }

@@ -5,9 +5,9 @@ import { Waiters } from '../core/waiters.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import { handlerFor } from '../events/handler.ts'
 import { matches } from '../events/names.ts'
-import { Elsewhere, type ElsewhereOptions } from './elsewhere.ts'
+import { Forwarder, type ForwarderOptions } from './forwarder.ts'
 import { Handling, type HandlingOptions } from './handling.ts'
-import { type Held, HeldMessages } from './held.ts'
+import { type MessageInHand, MessagesInHand } from './messages-in-hand.ts'
 import { eventOf, keyOf, type Progress, progressOf } from './message.ts'
 import { forward, leftBehind, type Move, type Place, placesOf, sentOn } from './moves.ts'
 import { Order } from './order.ts'
@@ -15,7 +15,7 @@ import type { Source } from './source.ts'
 import { Suspects } from './suspects.ts'
 
 /** Parameters of `ServiceConsumer`; see the fields. */
-export interface ConsumerOptions extends ElsewhereOptions, Pick<HandlingOptions, 'outlet' | 'watch'> {
+export interface ConsumerOptions extends ForwarderOptions, Pick<HandlingOptions, 'outlet' | 'listener'> {
   broker: Broker
   sources: readonly Source[]
   takesPlain: boolean
@@ -27,7 +27,7 @@ export interface ConsumerOptions extends ElsewhereOptions, Pick<HandlingOptions,
 const deliveryChars = 4_096
 
 /** A message that was received. */
-interface Read extends Omit<Held, 'progress' | 'event' | 'open'> {
+interface Read extends Omit<MessageInHand, 'progress' | 'event' | 'open'> {
   readonly isSuspect: boolean
 }
 
@@ -37,10 +37,10 @@ export class ServiceConsumer {
   readonly #handling: Handling
   readonly #consumers = new Map<string, Consumer>()
   readonly #suspects: Suspects
-  readonly #elsewhere: Elsewhere
-  readonly #held: HeldMessages
+  readonly #forwarder: Forwarder
+  readonly #held: MessagesInHand
   /** Events of handlers with an order that are being recorded. */
-  readonly #orders = new Map<Source, Order<{ held: Held; handlers: readonly string[] }>>()
+  readonly #orders = new Map<Source, Order<{ held: MessageInHand; handlers: readonly string[] }>>()
   readonly #aborted = new AbortController()
   #moves: readonly Move[] = []
   /** Groups that are gone, and whose queues are not. */
@@ -52,14 +52,14 @@ export class ServiceConsumer {
 
   constructor(options: ConsumerOptions) {
     this.#options = options
-    this.#held = new HeldMessages(options.store)
+    this.#held = new MessagesInHand(options.store)
     this.#handling = new Handling({
       ...options,
       held: this.#held,
       freed: () => this.#suspects.wake(),
       settled: () => this.#settled.recheck(),
     })
-    this.#elsewhere = new Elsewhere(options)
+    this.#forwarder = new Forwarder(options)
     const { broker, republisher, store } = options
     this.#suspects = new Suspects({
       broker,
@@ -178,7 +178,7 @@ export class ServiceConsumer {
     const sources = [...this.#options.sources, ...this.#gone]
     const source = sources.find((one) => one.queue === queue || one.formerQueues.includes(queue))
     return source === undefined
-      ? this.#elsewhere.putOffUnknownGroup(delivery, queue)
+      ? this.#forwarder.putOffUnknownGroup(delivery, queue)
       : this.#take(source, delivery, queue, true)
   }
 
@@ -215,7 +215,7 @@ export class ServiceConsumer {
 
   #admit({ source, delivery, queue, isSuspect, key }: Read, seen: Progress): Promise<void> | undefined {
     if (source.task.limits.length === 0) {
-      if (isSuspect && delivery.isRedelivered) return this.#elsewhere.handleCrash(source, delivery, seen)
+      if (isSuspect && delivery.isRedelivered) return this.#forwarder.handleCrash(source, delivery, seen)
       // suspects.ts has why that matters.
       if (!isSuspect && (delivery.isRedelivered || seen.crashes > 0)) return this.#suspects.add(delivery, seen, queue)
     }
@@ -224,12 +224,12 @@ export class ServiceConsumer {
       const { takesPlain, store } = this.#options
       event = eventOf(delivery, seen, { takesPlain, nowMs: store.clock.wallMs() })
     } catch (error) {
-      return this.#elsewhere.archiveRefused(source, delivery, seen, error)
+      return this.#forwarder.archiveRefused(source, delivery, seen, error)
     }
     return this.#deliver({ key, source, queue, progress: seen, event, delivery, open: 0 }, isSuspect)
   }
 
-  #deliver(held: Held, isSuspect: boolean): Promise<void> | undefined {
+  #deliver(held: MessageInHand, isSuspect: boolean): Promise<void> | undefined {
     const { source, progress, event } = held
     const { handlers } = source
     const { service } = this.#options
@@ -246,13 +246,13 @@ export class ServiceConsumer {
   }
 
   /** Records an event in the store, however often that fails, under the same id. */
-  #record(held: Held, handlers: readonly string[]): Promise<void> {
-    const send = () => this.#elsewhere.sendToStore(held, handlers)
+  #record(held: MessageInHand, handlers: readonly string[]): Promise<void> {
+    const send = () => this.#forwarder.sendToStore(held, handlers)
     return this.#repeatUntilDone(held.delivery, send(), send)
   }
 
   /** Records an event when all that came before it are recorded. */
-  #recordInOrder(held: Held, handlers: readonly string[]): Promise<void> {
+  #recordInOrder(held: MessageInHand, handlers: readonly string[]): Promise<void> {
     const { source } = held
     const order = this.#orders.get(source) ?? this.#orderOf()
     this.#orders.set(source, order)
@@ -260,11 +260,11 @@ export class ServiceConsumer {
   }
 
   #orderOf() {
-    type Turn = { held: Held; handlers: readonly string[] }
+    type Turn = { held: MessageInHand; handlers: readonly string[] }
     const send = async ({ held, handlers }: Turn) => {
       // It comes again, behind those that were before it.
       if (this.#aborted.signal.aborted) held.delivery.reject({ requeue: true })
-      else if (held.delivery.isInHand) await this.#elsewhere.sendToStore(held, handlers)
+      else if (held.delivery.isInHand) await this.#forwarder.sendToStore(held, handlers)
     }
     const repeatUntilSent = (turn: Turn, error: unknown) =>
       this.#repeatUntilDone(turn.held.delivery, Promise.reject(error as Error), () => send(turn))
@@ -274,10 +274,10 @@ export class ServiceConsumer {
   }
 
   /** Handles a message for which its queue has no handler. */
-  async #handleUnknown(held: Held): Promise<void> {
+  async #handleUnknown(held: MessageInHand): Promise<void> {
     const { progress, queue, delivery } = held
     const places = placesOf(progress, queue, this.#options.sources, this.#moves)
-    if (places.length === 0) return this.#elsewhere.putOffUnhandled(held)
+    if (places.length === 0) return this.#forwarder.putOffUnhandled(held)
     await forward(this.#options.republisher, held, progress, places)
     delivery.ack()
   }

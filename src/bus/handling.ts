@@ -2,9 +2,9 @@
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Outlet } from '../claim/outlet.ts'
-import type { Watch } from '../claim/watch.ts'
+import type { AttemptListener } from '../claim/attempt-listener.ts'
 import type { Store } from '../db/store.ts'
-import type { Held, HeldMessages } from './held.ts'
+import type { MessageInHand, MessagesInHand } from './messages-in-hand.ts'
 import { jobOf } from './job.ts'
 import type { Republisher } from './republisher.ts'
 import type { Progress } from './message.ts'
@@ -16,8 +16,8 @@ export interface HandlingOptions {
   service: string
   /** Executes attempts, and reports each end to `ended`. */
   outlet(ended: (job: ClaimedJob, outcome: Outcome) => void): Outlet
-  watch: Watch
-  held: HeldMessages
+  listener: AttemptListener
+  held: MessagesInHand
   /** There may be more slots than before. */
   freed(): void
   /** There may be less in hand than before. */
@@ -26,7 +26,7 @@ export interface HandlingOptions {
 
 /** A message for one handler. */
 interface Turn {
-  readonly held: Held
+  readonly held: MessageInHand
   readonly handler: string
 }
 
@@ -58,7 +58,7 @@ export class Handling {
   }
 
   /** Runs these handlers on a message as soon as there are slots. @param hasSlot a slot is kept for it: at once */
-  handle(held: Held, handlers: readonly string[], hasSlot: boolean): void {
+  handle(held: MessageInHand, handlers: readonly string[], hasSlot: boolean): void {
     held.open = handlers.length
     this.#options.held.add(held)
     const turns = handlers.map((handler) => ({ held, handler }))
@@ -100,7 +100,7 @@ export class Handling {
       this.#running.set(job, turn)
       return job
     })
-    this.#options.watch.begun(jobs)
+    this.#options.listener.begun(jobs)
     this.#outlet.start(jobs)
   }
 
@@ -112,8 +112,8 @@ export class Handling {
     const turn = this.#running.get(job)
     if (turn === undefined) return
     this.#running.delete(job)
-    const { watch } = this.#options
-    if (watch.wants(outcome)) watch.ended(job, outcome)
+    const { listener } = this.#options
+    if (listener.wants(outcome)) listener.ended(job, outcome)
     void this.#settle(turn, (progress) => this.#end(turn, progress, outcome))
     this.#begin()
   }

@@ -13,7 +13,7 @@ import type { TxLike } from '../db/tx.ts'
 import type { EventArchive } from '../events/archive.ts'
 import type { EventRecord } from '../events/catalogue.ts'
 import { inBatches } from '../events/batches.ts'
-import { OtherHandlers } from '../events/others.ts'
+import { OtherHandlers } from '../events/other-handlers.ts'
 import type { EventRow } from '../events/row.ts'
 import type { EventRows, ServiceLine, Transport } from '../events/transport.ts'
 import { snooze } from '../tasks/outcome.ts'
@@ -26,7 +26,7 @@ import { unrouted } from '../events/names.ts'
 import { eventsTopology, ServiceNames } from './names.ts'
 import { type BusOptions, type BusSettings, busSettings } from './options.ts'
 import { findEvent, listServices } from './overview.ts'
-import { Unheard } from './unheard.ts'
+import { UnroutedEvents } from './unrouted.ts'
 
 /** Parameters of `RabbitBus`; see the fields. */
 export interface RabbitBusOptions {
@@ -81,13 +81,13 @@ export class RabbitBus implements Transport {
   #isClosed = false
   #unrouted = 0
   readonly #warned = new Set<string>()
-  readonly #unheard: Unheard
+  readonly #unroutedEvents: UnroutedEvents
 
   constructor(options: RabbitBusOptions) {
     this.#options = options
     this.settings = options.settings
     this.others = new OtherHandlers(options.store.log)
-    this.#unheard = new Unheard(options.store.log)
+    this.#unroutedEvents = new UnroutedEvents(options.store.log)
     const relay = task(relayName, {
       retry: relayRetry,
       // An event that an earlier attempt may have published is published again.
@@ -237,7 +237,7 @@ export class RabbitBus implements Transport {
 
   /** The emitter does not wait for the look, but a close does. */
   #lookAt(type: string, broker: Broker): void {
-    const looked = this.#unheard.recordSent(type, broker)
+    const looked = this.#unroutedEvents.recordSent(type, broker)
     if (looked === undefined) return
     this.#underway++
     void looked.finally(() => {

@@ -9,7 +9,7 @@ import type { Alarms } from '../fleet/alarms.ts'
 import type { Group } from '../events/groups.ts'
 import type { AnyTask, Sender } from '../tasks/task.ts'
 import { AttemptEvents } from '../worker/attempt-events.ts'
-import { Ending } from '../worker/ending.ts'
+import { Shutdown } from '../worker/shutdown.ts'
 import { createAttemptParts } from '../worker/grant-source.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import type { ExecutionOptions } from '../worker/options.ts'
@@ -41,7 +41,7 @@ export class ServiceWorker {
   readonly #sources: readonly Source[]
   readonly #repertoire: TaskSet
   readonly #local: LocalOutlet
-  readonly #ending: Ending
+  readonly #shutdown: Shutdown
   #consumer: ServiceConsumer | undefined
   #starting: Promise<void> | undefined
   #taking: PatientStart | undefined
@@ -60,7 +60,7 @@ export class ServiceWorker {
       worker: () => undefined,
       changed() {},
     })
-    this.#ending = new Ending({
+    this.#shutdown = new Shutdown({
       store,
       graceMs,
       what: 'events',
@@ -85,12 +85,12 @@ export class ServiceWorker {
 
   /** Takes no more events, and waits for the attempts under way, as long as its grace. */
   stop(): Promise<void> {
-    return this.#ending.stop()
+    return this.#shutdown.stop()
   }
 
   /** Stops at once: the signals of attempts under way abort, and their events are tried elsewhere. */
   abort(): Promise<void> {
-    return this.#ending.abort()
+    return this.#shutdown.abort()
   }
 
   async #begin(): Promise<void> {
@@ -132,7 +132,7 @@ export class ServiceWorker {
       concurrency: this.#local.slots,
       outlet: (ended) => this.#local.outlet(localReports(ended)),
       lost: (job) => this.#repertoire.lost(job, 0),
-      watch: new AttemptEvents(report, clock, () => undefined),
+      listener: new AttemptEvents(report, clock, () => undefined),
       sender,
     })
   }
@@ -142,7 +142,7 @@ export class ServiceWorker {
     const { store, alarms } = this.#options
     const { names } = republisher
     const consumer = this.#consumer
-    const { signal } = this.#ending
+    const { signal } = this.#shutdown
     if (consumer === undefined || signal.aborted) return
     broker.checkThere()
     const topologies = this.#sources.map(({ topology }) => topology)
@@ -193,7 +193,7 @@ export class ServiceWorker {
   /** Removes the bindings that were kept for processes of the release before, when those should have ended. */
   async #finishMoves(broker: Broker, republisher: Republisher, consumer: ServiceConsumer): Promise<void> {
     const { clock, log } = this.#options.store
-    const { signal } = this.#ending
+    const { signal } = this.#shutdown
     for (let delayMs = replacingMs; ; delayMs = finishEveryMs) {
       await clock.sleep(delayMs, signal, false)
       if (signal.aborted) return

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto'
 import { systemClock } from '../core/clock.ts'
 import type { RedisConnection } from '../redis/connect.ts'
-import { HeldMessages, type Taken } from './held.ts'
+import { UnackedMessages, type Taken } from './unacked.ts'
 import { readEnvelope, writeEnvelope } from './kombu.ts'
 import { openPlace, type RedisPlace } from './redis-transport.ts'
 import type { WireMessage } from './wire.ts'
@@ -54,7 +54,7 @@ export async function consumeRedis(options: RedisConsumerOptions): Promise<Redis
 export class RedisConsumer {
   readonly #redis: RedisConnection
   readonly #options: RedisConsumerOptions
-  readonly #held: HeldMessages
+  readonly #held: UnackedMessages
   readonly #renewEveryMs: number
   readonly #taken = new Map<string, TakenHere>()
   readonly #ended = new AbortController()
@@ -75,7 +75,7 @@ export class RedisConsumer {
     const heldForMs = Math.min(visibleAfterMs, options.heldForMs ?? visibleAfterMs)
     this.#redis = redis
     this.#options = options
-    this.#held = new HeldMessages(redis, { prefix, log, visibleAfterMs, heldForMs })
+    this.#held = new UnackedMessages(redis, { prefix, log, visibleAfterMs, heldForMs })
     this.#queues = queues
     this.#prefetch = options.prefetch
     this.#renewEveryMs = heldForMs / 4

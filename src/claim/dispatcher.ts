@@ -8,8 +8,8 @@ import { reach } from '../core/probe.ts'
 import type { KeptSlot } from '../store/send.ts'
 import { type Claimed, type Claimer, type Claims, WorkerLostError } from './claim.ts'
 import type { ClaimedJob } from './claimed-job.ts'
-import { InHand, type InHandOptions } from './inhand.ts'
-import type { KindRoom } from './places.ts'
+import { InHand, type InHandOptions } from './in-hand.ts'
+import type { KindSlots } from './free-slots.ts'
 
 /** Parameters of `Dispatcher`; see the fields, and those of InHandOptions. */
 export interface DispatchOptions extends InHandOptions {
@@ -126,7 +126,7 @@ export class Dispatcher {
   /** The last claim got as many jobs as there was room for: the next may be for tasks with more room only. */
   #isNextPart = false
   /** The kinds of tasks that the last claim left out because there was no room for them. */
-  #fullKinds: KindRoom[] = []
+  #fullKinds: KindSlots[] = []
   /** Lists without tasks that were left out. The same list each time, because `Claims` knows them apart by identity. */
   readonly #taskLists = new Map<string, readonly string[]>()
   #allTasks: readonly string[] = []
@@ -155,8 +155,8 @@ export class Dispatcher {
   }
 
   /**
-   * Keeps a place for a job that this process is sending. Undefined: the loop does not sleep, the job is not for it, Redis is
-   * away, or only one place is free, which stays for claims: others wake this worker for as long as it is registered as idle.
+   * Keeps a slot for a job that this process is sending. Undefined: the loop does not sleep, the job is not for it, Redis is
+   * away, or only one slot is free, which stays for claims: others wake this worker for as long as it is registered as idle.
    */
   offer({ queue, task, input }: Offered): KeptSlot | undefined {
     const { hand } = this
@@ -167,14 +167,14 @@ export class Dispatcher {
       peer?.isAway === true ||
       !this.#isAsleep ||
       this.#nudge.signal.aborted ||
-      hand.places.kept > 0 ||
-      hand.places.free() < 2
+      hand.freeSlots.kept > 0 ||
+      hand.freeSlots.count() < 2
     )
       return undefined
     if (!who.tasks.includes(task) || who.queues?.includes(queue) === false) return undefined
-    if (hand.places.kinds().some(({ tasks, free }) => tasks.has(task) && free < 2)) return undefined
+    if (hand.freeSlots.countByKind().some(({ tasks, free }) => tasks.has(task) && free < 2)) return undefined
     const requestedAt = readMoment(clock)
-    const start = hand.keepPlace()
+    const start = hand.keepSlot()
     return claims.offer(who, input, (jobs) => {
       const begin = () => {
         stampJobs(jobs, requestedAt)
@@ -189,7 +189,7 @@ export class Dispatcher {
   async claimOnce(most: number, signal: AbortSignal): Promise<number> {
     const { clock } = this.#options
     for (;;) {
-      await this.hand.places.waitForFree(1, signal)
+      await this.hand.freeSlots.waitFor(1, signal)
       const { claimed, isPart } = await this.#claim(Math.min(most, this.#claimWindow.adaptWindow()), false, signal)
       const count = claimed?.jobs.length ?? 0
       if (count > 0 || signal.aborted) return count
@@ -229,12 +229,12 @@ export class Dispatcher {
   async #waitForRoom(busy: boolean): Promise<void> {
     const { hand } = this
     const { clock } = this.#options
-    await hand.places.waitForFree(1, this.#stop.signal)
+    await hand.freeSlots.waitFor(1, this.#stop.signal)
     const many = Math.ceil(hand.slots / 4)
-    if (!busy || hand.places.free() >= many) return
+    if (!busy || hand.freeSlots.count() >= many) return
     // So short that a stop waits for it.
     const enough = new AbortController()
-    await Promise.race([clock.sleep(gatherMs, enough.signal), hand.places.waitForFree(many, enough.signal)])
+    await Promise.race([clock.sleep(gatherMs, enough.signal), hand.freeSlots.waitFor(many, enough.signal)])
     enough.abort()
   }
 
@@ -242,14 +242,14 @@ export class Dispatcher {
   async #claim(most: number, idle: boolean, signal: AbortSignal): Promise<ClaimResult> {
     const { claims, clock, registerClaimer, onLost, throttle } = this.#options
     const all = await registerClaimer()
-    const room = Math.min(this.hand.places.free(), most)
+    const room = Math.min(this.hand.freeSlots.count(), most)
     const choice = this.#chooseTasks(all.tasks, room)
     const { tasks, want, isPart } = choice
     if (signal.aborted) return { ...choice, claimed: undefined }
     const claimer = tasks === all.tasks ? all : { ...all, tasks }
     // The worker's own rate counts what starts now. A process that is slow takes no more than it is known to begin in time.
     const mayWait = idle && !isPart && throttle === undefined
-    const beside = most < this.hand.slots ? 0 : this.hand.places.freeAhead()
+    const beside = most < this.hand.slots ? 0 : this.hand.freeSlots.countAhead()
     const ahead = mayWait ? Math.max(want, Math.min(want + beside, aheadMost)) : 0
     try {
       const requestedAt = readMoment(clock)
@@ -273,7 +273,7 @@ export class Dispatcher {
    * the least room can take. When it got that many, a claim for the tasks with more room follows, so that those do not wait.
    */
   #chooseTasks(all: readonly string[], most: number): TaskChoice {
-    const kinds = this.hand.places.kinds()
+    const kinds = this.hand.freeSlots.countByKind()
     this.#fullKinds = kinds.filter(({ free }) => free === 0)
     const want = Math.min(most, ...kinds.flatMap(({ free }) => (free > 0 ? [free] : [])))
     const part =
@@ -287,7 +287,7 @@ export class Dispatcher {
     return { tasks: this.#listTasksWithout(all, this.#fullKinds), want, isPart: false }
   }
 
-  #listTasksWithout(all: readonly string[], kinds: readonly KindRoom[]): readonly string[] {
+  #listTasksWithout(all: readonly string[], kinds: readonly KindSlots[]): readonly string[] {
     if (this.#allTasks !== all) this.#taskLists.clear()
     this.#allTasks = all
     if (kinds.length === 0) return all
@@ -302,7 +302,7 @@ export class Dispatcher {
     const full = this.#fullKinds.map(({ tasks }) => tasks)
     const isFull = (task: string) => full.some((tasks) => tasks.has(task))
     return this.hand.waitUntil(
-      () => this.hand.places.kinds().some(({ tasks, free }) => free > 0 && [...tasks].some(isFull)),
+      () => this.hand.freeSlots.countByKind().some(({ tasks, free }) => free > 0 && [...tasks].some(isFull)),
       signal,
     )
   }

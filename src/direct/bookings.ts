@@ -4,7 +4,7 @@
  */
 import { limitOf } from '../core/bucket.ts'
 import type { Clock } from '../core/clock.ts'
-import { RecentMap } from '../core/recent.ts'
+import { RecentMap } from '../core/recent-map.ts'
 import { scripts } from '../generated/lua.ts'
 import { paceOf, type Rule } from '../limits/rule.ts'
 import { checkReply, type RedisClient, Script } from '../redis/client.ts'

@@ -1,5 +1,5 @@
 /** The broker of Celery producers, RabbitMQ or Redis, as a worker without a store uses it. */
-import type { Post } from '../absorb/post.ts'
+import type { CeleryBroker } from '../absorb/broker.ts'
 import type { Delivery as AmqpDelivery } from '../amqp/broker.ts'
 import type { WireMessage } from '../celery/wire.ts'
 
@@ -27,7 +27,7 @@ export interface Receiving {
 /** A broker. The errors of all methods are those of RabbitMQ, or of Redis. */
 export interface DirectBroker {
   /** For all that is not about the worker's own messages. */
-  readonly post: Post
+  readonly celery: CeleryBroker
   /** Connects, makes what messages wait in, and receives. May be repeated if it fails. */
   receive(receiving: Receiving): Promise<void>
   setPrefetch(prefetch: number): unknown

@@ -1,7 +1,7 @@
 /** Carries out the end of an attempt: sends the result, a later attempt, or the message to the queue of parked ones. */
 import { refusedResult, resultOf, revokedResult } from '../absorb/call.ts'
 import { logParked, park } from '../absorb/parking.ts'
-import type { Post } from '../absorb/post.ts'
+import type { CeleryBroker } from '../absorb/broker.ts'
 import type { Presence } from '../absorb/presence.ts'
 import type { Results } from '../absorb/results.ts'
 import { delayMaxMs } from '../amqp/delays.ts'
@@ -23,7 +23,7 @@ import { copyOf, parkedHeaders, type Progress } from './message.ts'
 export interface EndsOptions {
   broker: Pick<DirectBroker, 'sendLater'>
   /** The same broker, as results take it. */
-  post: Post
+  celery: CeleryBroker
   results: Results
   clock: Clock
   log: Log
@@ -198,7 +198,7 @@ export class Ends {
     progress: Progress,
     { reason, error }: Failure,
   ): Promise<void> {
-    const { post, clock } = this.#options
+    const { celery, clock } = this.#options
     const { id, rootId } = message
     const failure = {
       id,
@@ -224,13 +224,13 @@ export class Ends {
       ignoreResult: true,
     }
     const wire = await writeTask(call, { nowMs: clock.wallMs() })
-    await post.send(wire, { exchange: '', routingKey: queue })
+    await celery.send(wire, { exchange: '', routingKey: queue })
   }
 
   #park(delivery: Delivery, queue: string, reason: string, more: Record<string, unknown> = {}): Promise<void> {
     const message = readDelivery(delivery)
     const headers = { ...withoutBrokers(message.headers), ...more }
-    return park(this.#options.post, { ...message, headers }, queue, reason)
+    return park(this.#options.celery, { ...message, headers }, queue, reason)
   }
 
   /** Sends the last result of a task, and the tasks that follow it. */

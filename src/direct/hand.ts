@@ -1,7 +1,7 @@
 /** The messages in one worker's hands: from their delivery to their acknowledgement. */
 import { setMaxListeners } from 'node:events'
 import type { TaskMessage } from '../celery/task-message.ts'
-import type { Watch } from '../claim/watch.ts'
+import type { AttemptListener } from '../claim/attempt-listener.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import { type Outlet, type Reports, localReports } from '../claim/outlet.ts'
@@ -10,15 +10,15 @@ import { AttemptError, StoreError, codeOf } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { isPromise, type MaybePromise } from '../core/maybe-promise.ts'
 import { reach } from '../core/probe.ts'
-import { BriefMap } from '../core/brief.ts'
-import { RecentMap } from '../core/recent.ts'
+import { BriefMap } from '../core/brief-map.ts'
+import { RecentMap } from '../core/recent-map.ts'
 import { Waiters } from '../core/waiters.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import type { Labels } from '../worker/labels.ts'
 import type { Bookings } from './bookings.ts'
 import type { Delivery } from './broker.ts'
 import { type Ends, lostError } from './ends.ts'
-import { Gate } from './gate.ts'
+import { StartQueue } from './start-queue.ts'
 import { Inbox } from './inbox.ts'
 import { type Entry, findSeen, type GrantOf, jobOf, keyOf, readEntry } from './intake.ts'
 import { progressOf } from './message.ts'
@@ -40,7 +40,7 @@ export interface HandOptions {
   onReceived(message: TaskMessage): void
   /** Called when a message was denied, with its size in bytes. */
   onDenied(bytes: number): void
-  watch: Watch
+  listener: AttemptListener
   outlet(reports: Reports): Outlet
 }
 
@@ -69,7 +69,7 @@ export class Hand {
   readonly counts: DirectCounts = { delivered: 0, denied: 0, begun: 0, done: 0 }
   readonly #options: HandOptions
   readonly #outlet: Outlet
-  readonly #gate: Gate
+  readonly #startQueue: StartQueue
   readonly #held = new BriefMap<string, Entry>()
   /** By the `seq` of their jobs. */
   readonly #running = new BriefMap<number, Running>()
@@ -98,7 +98,7 @@ export class Hand {
       read: (delivery, queue) => this.#handleDelivery(delivery, queue),
       copy: (entry, dueMs) => this.#copy(entry, dueMs),
     })
-    this.#gate = new Gate({
+    this.#startQueue = new StartQueue({
       limits,
       clock,
       free: () => this.#outlet.free(),
@@ -121,7 +121,7 @@ export class Hand {
 
   /** Messages whose attempts run, or that wait for a slot. */
   inHand(kind: 'active' | 'reserved'): readonly Entry[] {
-    return kind === 'active' ? this.#running.values().map(({ entry }) => entry) : this.#gate.waiting
+    return kind === 'active' ? this.#running.values().map(({ entry }) => entry) : this.#startQueue.waiting
   }
 
   /** Ids that were revoked, the latest ones. */
@@ -131,7 +131,7 @@ export class Hand {
 
   /** There may be more slots than before. */
   startWaiting(): void {
-    this.#gate.startWaiting()
+    this.#startQueue.startWaiting()
   }
 
   /** Takes a delivered message. */
@@ -166,7 +166,7 @@ export class Hand {
   async revoke(ids: readonly string[], isTerminated: boolean): Promise<void> {
     for (const id of ids) {
       this.#revoked.set(id, true)
-      for (const entry of this.#gate.remove(({ message }) => message.id === id)) this.#decide(entry)
+      for (const entry of this.#startQueue.remove(({ message }) => message.id === id)) this.#decide(entry)
       if (isTerminated)
         for (const running of this.#running.values())
           if (running.job.id === id) this.#abort(running, 'revoked', revokedError())
@@ -181,7 +181,7 @@ export class Hand {
 
   #giveWaitingBack(): void {
     this.#isStopping = true
-    for (const entry of this.#gate.remove(() => true)) this.#giveBack(entry)
+    for (const entry of this.#startQueue.remove(() => true)) this.#giveBack(entry)
   }
 
   /** Gives back all messages in hand, and stops their attempts. */
@@ -224,7 +224,7 @@ export class Hand {
     else if (task.isOnce && progress.isDoubtful) this.#settle(entry, () => ends.failDoubtful(entry, progress))
     else if (dueMs > nowMs) this.#settle(entry, () => ends.sendLater(entry, progress, Math.ceil(dueMs - nowMs)))
     else if (this.#isStopping) this.#giveBack(entry)
-    else this.#gate.add(entry)
+    else this.#startQueue.add(entry)
   }
 
   /** Ends a message if it was revoked; returns whether it was. */
@@ -242,7 +242,7 @@ export class Hand {
   }
 
   #start(all: readonly { entry: Entry; grant: GrantOf | undefined }[]): void {
-    const { clock, watch, ends, acksEarly } = this.#options
+    const { clock, listener, ends, acksEarly } = this.#options
     const nowMs = clock.monotonicMs()
     // If its connection is lost before that is written, it comes again, and is acknowledged at its end.
     if (acksEarly) for (const { entry } of all) entry.delivery.ack()
@@ -254,7 +254,7 @@ export class Hand {
       return job
     })
     this.counts.begun += jobs.length
-    watch.begun(jobs)
+    listener.begun(jobs)
     for (const { entry } of all) ends.reportBegun(entry, clock.wallMs())
     this.#outlet.start(jobs)
   }
@@ -281,14 +281,14 @@ export class Hand {
     this.#running.delete(job.seq)
     running.disarm?.()
     const { entry, sinceMs, why } = running
-    const { clock, limits, watch, ends } = this.#options
+    const { clock, limits, listener, ends } = this.#options
     if (job.grant !== undefined && limits !== undefined) {
       limits.limiter.freePlaces(job.grant, entry.holds)
       limits.bookings.recordHeldTime(entry.holds, clock.monotonicMs() - sinceMs)
     }
-    if (watch.wants(outcome)) watch.ended(job, outcome)
+    if (listener.wants(outcome)) listener.ended(job, outcome)
     if (outcome.kind === 'done') this.counts.done++
-    if (isUncalled(outcome)) this.#gate.recordLateGrant()
+    if (isUncalled(outcome)) this.#startQueue.recordLateGrant()
     const isStopped = outcome.kind !== 'done' && why !== undefined
     this.#settle(entry, () => {
       if (!isStopped) return ends.endAttempt(entry, job, outcome)
@@ -296,7 +296,7 @@ export class Hand {
       const error = lostError('the attempt took longer than its message allows', 'SLUICE_TIMEOUT')
       return ends.endFailed(entry, { ...entry.progress, attempt: job.attempt }, { reason: 'exhausted', error })
     })
-    this.#gate.startWaiting()
+    this.#startQueue.startWaiting()
   }
 
   /** Copies a message that was denied, unless its connection is lost. */

@@ -1,7 +1,7 @@
 /** Takes grants in Redis for a worker without a store. */
 import { type Clock, type Moment, readMoment } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
-import { RecentMap } from '../core/recent.ts'
+import { RecentMap } from '../core/recent-map.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import { GrantReports, leaseUs } from '../redis/grant-reports.ts'

@@ -1,5 +1,5 @@
 /** A RabbitMQ as the broker of a worker without a store: what waits is in delay queues (`amqp/delays.ts`). */
-import { RabbitPost } from '../absorb/rabbit-post.ts'
+import { RabbitCeleryBroker } from '../absorb/rabbit-broker.ts'
 import { type Broker, openBroker } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
 import { delayTopology, publishLater } from '../amqp/delays.ts'
@@ -16,13 +16,13 @@ export async function openRabbit(url: string, log: Log): Promise<DirectBroker> {
 }
 
 class RabbitBroker implements DirectBroker {
-  readonly post: RabbitPost
+  readonly celery: RabbitCeleryBroker
   readonly #broker: Broker
   readonly #consumers: Consumer[] = []
 
   constructor(broker: Broker) {
     this.#broker = broker
-    this.post = new RabbitPost(broker)
+    this.celery = new RabbitCeleryBroker(broker)
   }
 
   async receive({ queues, prefetch, signal, take }: Receiving): Promise<void> {

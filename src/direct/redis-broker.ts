@@ -1,7 +1,7 @@
 /** A Redis as the broker of a worker without a store: what waits is in a sorted set (`celery/put-off.lua`). */
 import { setMaxListeners } from 'node:events'
-import { RedisPost } from '../absorb/redis-post.ts'
-import { reachRedis } from '../absorb/reach.ts'
+import { RedisCeleryBroker } from '../absorb/redis-broker.ts'
+import { runOnRedis } from '../absorb/redis-command.ts'
 import { consumeRedis, type RedisConsumer, type RedisDelivery } from '../celery/redis-consumer.ts'
 import { carrierOn, enter, type RedisPlace } from '../celery/redis-transport.ts'
 import type { WireMessage } from '../celery/wire.ts'
@@ -31,7 +31,7 @@ export async function openRedisBroker(options: RedisBrokerOptions): Promise<Dire
 }
 
 class RedisBroker implements DirectBroker {
-  readonly post: RedisPost
+  readonly celery: RedisCeleryBroker
   readonly #redis: RedisConnection
   readonly #options: RedisBrokerOptions
   readonly #end = new AbortController()
@@ -42,7 +42,7 @@ class RedisBroker implements DirectBroker {
     this.#redis = redis
     this.#options = options
     setMaxListeners(Infinity, this.#end.signal)
-    this.post = new RedisPost(carrierOn(redis, options), options)
+    this.celery = new RedisCeleryBroker(carrierOn(redis, options), options)
   }
 
   async receive({ queues, prefetch, signal, take }: Receiving): Promise<void> {
@@ -76,7 +76,7 @@ class RedisBroker implements DirectBroker {
   async close(): Promise<void> {
     this.#end.abort()
     await this.#consumer?.close()
-    await this.post.close()
+    await this.celery.close()
   }
 
   /** Settles a message, again and again until Redis has answered: what is not taken off would be executed again. */
@@ -157,7 +157,7 @@ class RedisMessage implements Delivery {
  */
 async function reachBroker<T>(command: () => Promise<T>): Promise<T> {
   try {
-    return await reachRedis(command)
+    return await runOnRedis(command)
   } catch (error) {
     if (SluiceError.is(error) || error instanceof RangeError) throw error
     throw new StoreError('SLUICE_REDIS_REFUSED', `Redis refused: ${String(error)}`, { cause: error })

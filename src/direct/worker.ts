@@ -2,7 +2,7 @@
 import type { CallInHand } from '../absorb/inspection.ts'
 import { Presence } from '../absorb/presence.ts'
 import { Results } from '../absorb/results.ts'
-import type { Post } from '../absorb/post.ts'
+import type { CeleryBroker } from '../absorb/broker.ts'
 import { delayMaxMs } from '../amqp/delays.ts'
 import { PatientStart } from '../amqp/patient-start.ts'
 import { enter } from '../celery/redis-transport.ts'
@@ -13,7 +13,7 @@ import type { Report } from '../report/report.ts'
 import { Rulebook } from '../tasks/rule.ts'
 import { type AnyTask, tasksByName } from '../tasks/task.ts'
 import { AttemptEvents } from '../worker/attempt-events.ts'
-import { Ending } from '../worker/ending.ts'
+import { Shutdown } from '../worker/shutdown.ts'
 import type { Labels } from '../worker/labels.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import { TaskSet } from '../worker/task-set.ts'
@@ -66,7 +66,7 @@ export class DirectWorker {
   readonly #local: LocalOutlet
   readonly #hand: Hand
   readonly #limiter: DirectLimiter | undefined
-  readonly #ending: Ending
+  readonly #shutdown: Shutdown
   readonly #presence: Presence
   readonly #opening: PatientStart
   readonly #ahead: ReadAhead
@@ -98,8 +98,8 @@ export class DirectWorker {
       counts: () => this.#hand.counts,
       setPrefetch: (prefetch) => broker.setPrefetch(prefetch),
     })
-    const { post } = broker
-    const presence = (this.#presence = this.#createPresence(post))
+    const { celery } = broker
+    const presence = (this.#presence = this.#createPresence(celery))
     const definition = (take: string) => limiter?.definition(take)
     const epoch = () => limiter?.current
     this.#hand = new Hand({
@@ -112,18 +112,18 @@ export class DirectWorker {
         redis && { limiter, bookings: new Bookings({ redis, prefix, clock, epoch, definition, mostMs: delayMaxMs }) },
       ends: new Ends({
         ...options,
-        post,
+        celery,
         presence,
         log,
-        results: new Results({ clock, log, post, redis: results, queueOf: options.queueOf }),
+        results: new Results({ clock, log, broker: celery, redis: results, queueOf: options.queueOf }),
       }),
       onDenied: (bytes) => this.#ahead.recordDenied(bytes),
       onReceived: (message) => presence.events.sendReceived(message),
-      watch: new AttemptEvents(report, clock, () => undefined),
+      listener: new AttemptEvents(report, clock, () => undefined),
       outlet: (reports: Reports) => this.#local.outlet(reports),
     })
     this.#opening = new PatientStart({ who: 'the worker', clock, log, start: () => this.#take() })
-    this.#ending = new Ending({
+    this.#shutdown = new Shutdown({
       store: around,
       graceMs,
       what: 'tasks',
@@ -157,16 +157,16 @@ export class DirectWorker {
     const { queues, broker, results } = this.#options
     await this.#limiter?.start()
     if (results !== undefined) await enter(results)
-    const { signal } = this.#ending
+    const { signal } = this.#shutdown
     await broker.receive({ queues, prefetch: this.#local.slots, signal, take: (...one) => this.#hand.take(...one) })
     await this.#presence.open(this.#options.sendsEvents)
   }
 
-  #createPresence(post: Post): Presence {
+  #createPresence(broker: CeleryBroker): Presence {
     const { tasks, report, results } = this.#options
     return new Presence({
       ...this.#options,
-      post,
+      broker,
       log: report.log,
       tasks: indexByName(tasks),
       slots: this.#local.slots,
@@ -182,12 +182,12 @@ export class DirectWorker {
 
   /** Takes no more messages, and waits for the attempts under way, as long as its grace. */
   stop(): Promise<void> {
-    return this.#ending.stop()
+    return this.#shutdown.stop()
   }
 
   /** Stops at once: the signals of attempts under way abort, and their messages go back. */
   abort(): Promise<void> {
-    return this.#ending.abort()
+    return this.#shutdown.abort()
   }
 
   async #signOff(): Promise<void> {

@@ -1,7 +1,7 @@
 /** Emits events to the store. Calls that arrive while a statement is under way share the next one. */
 import { StoreError } from '../core/errors.ts'
 import { countForStatement } from '../core/payload.ts'
-import { repeatUntilAnswered } from '../db/again.ts'
+import { repeatUntilAnswered } from '../db/repeat-request.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { TxLike } from '../db/tx.ts'
 import { batchRows, inBatches } from './batches.ts'

@@ -1,4 +1,4 @@
-/** Starts and stops the heartbeat thread of this process (pulse.ts). */
+/** Starts and stops the heartbeat thread of this process (heartbeat-thread.ts). */
 import { Worker } from 'node:worker_threads'
 import type { Log } from '../core/log.ts'
 
@@ -38,7 +38,9 @@ class Thread {
 
   private constructor() {
     // Under a test runner this file is TypeScript, which a thread cannot load: then the built file is used.
-    const file = import.meta.url.endsWith('.ts') ? '../../dist/fleet/pulse.js' : '../fleet/pulse.js'
+    const file = import.meta.url.endsWith('.ts')
+      ? '../../dist/fleet/heartbeat-thread.js'
+      : '../fleet/heartbeat-thread.js'
     this.#worker = new Worker(new URL(file, import.meta.url))
     this.#worker.on('message', ({ id, lost }: { id: number; lost: string }) => this.#users.get(id)?.lost(lost))
     let cause: unknown = 'it exited'

@@ -5,7 +5,7 @@
  * A window is checked at each grant that ends it, by what had been granted and not been given back until then. That is at
  * least what was kept in the end, so no later refund can hide an excess.
  */
-import { type ClockLead, type Filled, level, Periods } from './filled.ts'
+import { type ClockLead, type CountedPeriod, level, Periods } from './quota-periods.ts'
 import type { Limit } from './limit.ts'
 import { calendarInWords, paceOf, type Rule } from './rule.ts'
 import { countsUnits, slides } from './kind.ts'
@@ -290,7 +290,7 @@ export class BucketProof {
     return most
   }
 
-  #judgePeriods(row: LedgerRow, { rule }: Periods, periods: readonly Filled[]): void {
+  #judgePeriods(row: LedgerRow, { rule }: Periods, periods: readonly CountedPeriod[]): void {
     const bound = (this.#versions.get(row.version) as Defined).rules[rule]?.units ?? 0
     const seen = this.#seenOf(row.version, rule)
     for (const { startUs, endUs, firstUs, units, over } of periods) {

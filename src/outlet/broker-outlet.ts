@@ -49,7 +49,7 @@ export class BrokerOutlet implements Outlet {
   readonly #options: BrokerOutletOptions
   readonly #roster: Roster
   /** The worker that has each job in hand. */
-  readonly #places = new Map<ClaimedJob, RosterWorker>()
+  readonly #workerOf = new Map<ClaimedJob, RosterWorker>()
   /** Stints of which the end is being recorded. */
   readonly #ending = new Set<string>()
   /** The messages that were sent and received so far, and for how many jobs. */
@@ -141,7 +141,7 @@ export class BrokerOutlet implements Outlet {
         isBegun: false,
         isStopped: false,
       })
-      this.#places.set(job, worker)
+      this.#workerOf.set(job, worker)
       this.#traffic.jobs++
       const assigned = jobsByWorker.get(worker)
       if (assigned === undefined) jobsByWorker.set(worker, [job])
@@ -152,7 +152,7 @@ export class BrokerOutlet implements Outlet {
   }
 
   abort(job: ClaimedJob): void {
-    const worker = this.#places.get(job)
+    const worker = this.#workerOf.get(job)
     const given = worker?.jobs.get(keyOf(job))
     if (worker === undefined || given === undefined) return
     given.isStopped = true
@@ -165,7 +165,7 @@ export class BrokerOutlet implements Outlet {
     const { clock } = this.#options
     const [{ n }, sinceMs] = [worker, clock.monotonicMs()]
     clock.after(stopMs, () => {
-      if (this.#isClosed || this.#places.get(job) !== worker) return
+      if (this.#isClosed || this.#workerOf.get(job) !== worker) return
       // If this process stood still, announcements may wait to be read.
       const stoodStill = clock.monotonicMs() - sinceMs > stopMs + tickMs
       if (worker.n === n && !stoodStill) this.#reports?.lost(job, worker.by)
@@ -227,7 +227,7 @@ export class BrokerOutlet implements Outlet {
 
   #removeJob(worker: RosterWorker, key: string, { job }: GivenJob): void {
     worker.jobs.delete(key)
-    this.#places.delete(job)
+    this.#workerOf.delete(job)
   }
 
   #receive(message: ToDispatcher): void {
@@ -303,7 +303,7 @@ export class BrokerOutlet implements Outlet {
     const key = keyOf(job)
     if (worker.jobs.has(key) || worker.ending.has(key)) return key
     worker.jobs.set(key, { job, arriveByMs: Infinity, isHeld: true, isBegun: true, isStopped: false })
-    this.#places.set(job, worker)
+    this.#workerOf.set(job, worker)
     this.#reports?.inherited(job, from)
     void this.#reports?.begun([job])
     return key

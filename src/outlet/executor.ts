@@ -18,13 +18,13 @@ import {
   type Capacity,
   type Grants,
   keyOf,
-  type Places,
+  type SharedSlots,
   createReceiver,
   type SentJob,
   type ToDispatcher,
   type ToWorker,
 } from './messages.ts'
-import type { Dispatcher, Held } from './held.ts'
+import type { Dispatcher, Held } from './jobs-in-hand.ts'
 import { Outbox } from './outbox.ts'
 import { PeerClock } from './peer-clock.ts'
 import type { Wire } from './wire.ts'
@@ -37,7 +37,7 @@ export interface ExecutorOptions {
   /** Executes in this process. */
   outlet: OutletFor
   tasks: readonly string[]
-  kinds: readonly Places[]
+  kinds: readonly SharedSlots[]
   /**
    * Called when a job with limits arrived too late, with the age of its grant; the lives of grants are adapted to such
    * ages.
@@ -312,7 +312,7 @@ export class Executor {
       stint: isOpen ? to.stint : null,
       slots: isOpen ? Math.max(0, slots) : 0,
       tasks: [...tasks],
-      kinds: kinds.map((kind) => ({ ...kind, places: Math.max(0, kind.places - countOf(kind.tasks)) })),
+      kinds: kinds.map((kind) => ({ ...kind, slots: Math.max(0, kind.slots - countOf(kind.tasks)) })),
     }
   }
 

@@ -4,7 +4,7 @@ import { hash64 } from '../core/hash.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
 import { PatientStart } from '../amqp/patient-start.ts'
 import type { Store } from '../db/store.ts'
-import { Ending } from '../worker/ending.ts'
+import { Shutdown } from '../worker/shutdown.ts'
 import { createAttemptParts } from '../worker/grant-source.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import type { ExecutionOptions } from '../worker/options.ts'
@@ -32,7 +32,7 @@ export class FleetWorker {
   readonly #local: LocalOutlet
   readonly #executor: Executor
   readonly #opening: PatientStart
-  readonly #ending: Ending
+  readonly #shutdown: Shutdown
   readonly #end = new AbortController()
 
   constructor(options: FleetWorkerOptions) {
@@ -56,14 +56,14 @@ export class FleetWorker {
       wire,
       fleet,
       tasks: repertoire.describeTasks(rulebook).tasks,
-      kinds: few.size === 0 ? [] : [{ tasks: [...few], places: threads }],
+      kinds: few.size === 0 ? [] : [{ tasks: [...few], slots: threads }],
       outlet: (reports) => local.outlet(reports),
       onLate: (name, ageMs) => margins.recordAge(limits.get(name) ?? [], ageMs, true),
       clock,
       log,
     })
     this.#opening = new PatientStart({ who: 'the worker', clock, log, start: () => this.#executor.open() })
-    this.#ending = new Ending({
+    this.#shutdown = new Shutdown({
       store,
       graceMs,
       what: 'jobs',
@@ -102,12 +102,12 @@ export class FleetWorker {
 
   /** Takes no more jobs, waits for the attempts under way, as long as its grace, and until their ends are recorded. */
   stop(): Promise<void> {
-    return this.#ending.stop()
+    return this.#shutdown.stop()
   }
 
   /** Stops at once: the signals of attempts under way abort, and their jobs go back to be tried elsewhere. */
   abort(): Promise<void> {
-    return this.#ending.abort()
+    return this.#shutdown.abort()
   }
 
   /** As `abort`, for a store that has ended for good. */

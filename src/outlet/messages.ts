@@ -8,10 +8,10 @@ import type { Outcome } from '../claim/finish/finish.ts'
 /** A job on its way; `grantedMs` is in the clock of its dispatcher. */
 export type SentJob = Omit<ClaimedJob, 'requestedAt' | 'claimedMs' | 'notBeforeMs' | 'decidedMs'>
 
-/** Tasks of a worker that share places of their own. */
-export interface Places {
+/** Tasks of a worker that share slots of their own, such as threads. */
+export interface SharedSlots {
   tasks: string[]
-  places: number
+  slots: number
 }
 
 /** The capacity of a worker. */
@@ -21,7 +21,7 @@ export interface Capacity {
   /** Attempts at once. */
   slots: number
   tasks: string[]
-  kinds: Places[]
+  kinds: SharedSlots[]
 }
 
 /** A worker looks for a dispatcher. */

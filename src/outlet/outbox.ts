@@ -1,7 +1,7 @@
 /** A worker's reports of its jobs, many in one message: which have begun, how attempts ended, and which it did not take. */
 import type { Clock } from '../core/clock.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
-import type { Dispatcher, Held } from './held.ts'
+import type { Dispatcher, Held } from './jobs-in-hand.ts'
 import { messageMax } from './messages.ts'
 
 /** How an attempt ended; null: it was not begun. */

@@ -93,10 +93,10 @@ export class RosterWorker {
     if (kind === undefined || free === 0) return free
     let busy = 0
     for (const { job } of this.jobs.values()) if (kind.tasks.includes(job.task)) busy++
-    return Math.max(0, Math.min(free, kind.places - busy))
+    return Math.max(0, Math.min(free, kind.slots - busy))
   }
 
-  /** Returns a name for the places that a task needs here. Tasks with the same name share their room. */
+  /** Returns a name for the slots that a task needs here. Tasks with the same name share them. */
   kindOf(task: string): string {
     const { tasks, kinds } = this.#capacity
     return tasks.includes(task) ? `${this.id} ${kinds.findIndex((kind) => kind.tasks.includes(task))}` : ''
@@ -161,8 +161,8 @@ export class Roster {
   }
 
   /**
-   * Returns the tasks, grouped by the workers and places that can take them. Tasks that no worker has are a kind
-   * without room.
+   * Returns the tasks, grouped by the workers and slots that can take them. Tasks that no worker has are a kind
+   * without slots.
    */
   kinds(): readonly Kind[] {
     return (this.#kinds ??= this.#groupTasks())

@@ -15,7 +15,7 @@ import { confirmMs, SharedEpochs } from './epochs.ts'
 import { GrantReports, leaseUs } from './grant-reports.ts'
 import { createGrantId } from './settlements.ts'
 import { RedisHealth } from './health.ts'
-import { decisionsOf, unanswered, storeDecision, type Hold, type PeerQuestion, questionOf } from './question.ts'
+import { decisionsOf, unanswered, storeDecision, type Hold, type PeerCall, callOf } from './peer-call.ts'
 import { countsUnits } from '../limits/kind.ts'
 
 /** Parameters of `RedisPeerLimiter`; see the fields. */
@@ -157,9 +157,9 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
     const { wishes, isFurther = false } = request
     const all = () => wishes.map(({ count }) => storeDecision(count))
     await this.#definitions.know(wishes.flatMap(({ buckets }) => buckets))
-    const question = questionOf(request, (bucket) => this.#definitions.bucket(bucket) !== undefined)
-    if (question.items.length === 0) return { id: undefined, decisions: all() }
-    const isOpen = question.buckets.every((bucket) => this.#definitions.isOpen(bucket))
+    const call = callOf(request, (bucket) => this.#definitions.bucket(bucket) !== undefined)
+    if (call.items.length === 0) return { id: undefined, decisions: all() }
+    const isOpen = call.buckets.every((bucket) => this.#definitions.isOpen(bucket))
     // The epoch that this process knows may be older than the epoch under which the store granted, so it is not used.
     let epoch = request.epoch
     let id: string | undefined
@@ -174,26 +174,26 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
         continue
       }
       // Meanwhile a limit may have lost its units: the others would have other indexes.
-      if (question.buckets.some((bucket) => this.#definitions.bucket(bucket) === undefined)) break
+      if (call.buckets.some((bucket) => this.#definitions.bucket(bucket) === undefined)) break
       // A grant that was sent to a lost state is not part of the state that replaced it, so it gets a new id.
       if (isLost) [epoch, isLost, id] = [undefined, false, undefined]
       epoch ??= this.#epochs.current ?? ''
       // The new state was built from a ledger that has the grant at another time, so the grant is given back there,
       // too.
-      if (request.epoch !== undefined && request.epoch !== epoch && this.#isOwnOnly(question)) break
+      if (request.epoch !== undefined && request.epoch !== epoch && this.#isOwnOnly(call)) break
       id ??= createGrantId(epoch)
       firstMs ??= clock.monotonicMs()
       // It uses the definitions that are sent to Redis now, because others may have been read before the answer.
       const late = wishes.map(({ buckets, lifeMs }) => this.#definitions.lateMs(buckets, lifeMs))
       try {
-        const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, question)
+        const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, call)
         if (answer.isDecided && !this.#isOfAnotherTime(answer, epoch, firstMs)) {
           this.redisClock.recordReading(answer.nowUs, clock.monotonicMs(), firstMs)
           // The store returned an epoch that this process did not know.
           if (epoch !== this.#epochs.current) this.#health.recordFailure(undefined)
-          const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
+          const isAgain = !isSecond && (await this.#isWorthAgain(call, answer.results, leftMs))
           if (!isAgain) {
-            const decisions = this.#decide(request, question, answer.results, firstMs, late)
+            const decisions = this.#decide(request, call, answer.results, firstMs, late)
             if (!isFurther) {
               const items = wishes.map(({ buckets }, i) => ({ buckets, count: decisions[i]?.granted ?? 0 }))
               this.lease(id, items, (bucket) => this.#definitions.isLeased(bucket))
@@ -201,7 +201,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
             return { id, decisions }
           }
           ;[id, firstMs, isSecond] = [undefined, undefined, true]
-        } else if (!answer.isDecided && answer.why === 'superseded') await this.#supersede(question, answer)
+        } else if (!answer.isDecided && answer.why === 'superseded') await this.#supersede(call, answer)
         else {
           // It waits first, so that the next check is not older than this answer.
           await this.#health.waitUntilPresent(leftMs)
@@ -212,17 +212,17 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
         this.#health.recordFailure(error)
       }
     }
-    this.#giveUp(request, question, id, epoch)
+    this.#giveUp(request, call, id, epoch)
     return { id: undefined, decisions: wishes.map(() => unanswered) }
   }
 
   /** Gives back what Redis may have charged for grants of the store that are not used. */
-  #giveUp(request: PeerRequest, question: PeerQuestion, id: string | undefined, epoch: string | undefined): void {
-    const { buckets } = question
+  #giveUp(request: PeerRequest, call: PeerCall, id: string | undefined, epoch: string | undefined): void {
+    const { buckets } = call
     // An answer may have been lost, so it is not known whether Redis granted.
     if (id !== undefined && epoch !== undefined) this.giveUp(id, epoch, buckets)
     const { current } = this.#epochs
-    if (request.epoch === undefined || current === undefined || current === request.epoch || !this.#isOwnOnly(question))
+    if (request.epoch === undefined || current === undefined || current === request.epoch || !this.#isOwnOnly(call))
       return
     for (const wish of request.wishes)
       this.refund(
@@ -233,7 +233,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
   }
 
   /** Reads the definitions: Redis has a newer one. If the store lacks it (it was restored), Redis's state is built again. */
-  async #supersede({ buckets }: PeerQuestion, { bucket, version }: Superseded): Promise<void> {
+  async #supersede({ buckets }: PeerCall, { bucket, version }: Superseded): Promise<void> {
     const of = this.#epochs.current
     await this.#definitions.readNow()
     const known = this.#definitions.bucket(buckets[bucket] ?? '')?.version
@@ -242,7 +242,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
 
   #reserve(
     { leftMs, ...call }: { id: string; epoch: string; isFurther: boolean; leftMs: number },
-    { buckets: names, items }: PeerQuestion,
+    { buckets: names, items }: PeerCall,
   ) {
     const buckets = names.flatMap((name) => this.#definitions.bucket(name) ?? [])
     const nowMs = this.#options.store.clock.monotonicMs()
@@ -260,7 +260,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
   }
 
   /** Returns whether a request that was denied as a whole may be granted now; waits if that is only a moment away. */
-  async #isWorthAgain({ buckets }: PeerQuestion, results: readonly Granted[], leftMs: number): Promise<boolean> {
+  async #isWorthAgain({ buckets }: PeerCall, results: readonly Granted[], leftMs: number): Promise<boolean> {
     const { clock } = this.#options.store
     if (!results.every(({ granted }) => granted === 0)) return false
     const versions = () => buckets.map((bucket) => this.#definitions.bucket(bucket)?.version).join()
@@ -287,7 +287,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
   }
 
   /** True if only Sluice's own processes take from these buckets. */
-  #isOwnOnly({ buckets }: Pick<PeerQuestion, 'buckets'>): boolean {
+  #isOwnOnly({ buckets }: Pick<PeerCall, 'buckets'>): boolean {
     return buckets.every((bucket) => this.#definitions.bucket(bucket)?.isOwn === true)
   }
 
@@ -308,7 +308,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
   /** Returns the result of each wish. If others have used up a bucket, the store holds it, too. */
   #decide(
     request: PeerRequest,
-    question: PeerQuestion,
+    call: PeerCall,
     results: readonly Granted[],
     requestedMs: number,
     late: readonly number[],
@@ -316,7 +316,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
     const receivedMs = this.#options.store.clock.monotonicMs()
     const times = { requestedMs, receivedMs, late }
     const isQuick = (bucket: string) => this.#definitions.isQuick(bucket)
-    const { decisions, holds } = decisionsOf(request, question, results, times, { isQuick, isAlone: this.#isAlone() })
+    const { decisions, holds } = decisionsOf(request, call, results, times, { isQuick, isAlone: this.#isAlone() })
     if (holds.size === 0) return decisions
     // It is not awaited here, because the grants beside it would grow old.
     const held = Promise.all([...holds].map(([bucket, hold]) => this.#holdStore(bucket, hold))).then(() => {})

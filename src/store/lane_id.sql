@@ -1,4 +1,4 @@
--- Computes the id of the lane in which a job waits, exactly as tasks/place.ts does.
+-- Computes the id of the lane in which a job waits, exactly as tasks/placement.ts does.
 -- The id is even. A job that failed before waits in the lane with the next id, which takes turns with this one.
 -- p_buckets: the names of the buckets that the job needs.
 -- p_costed: the job has costs other than 1.

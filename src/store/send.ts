@@ -3,7 +3,7 @@ import { SluiceError, StoreError, UsageError, codeOf } from '../core/errors.ts'
 import { countForStatement } from '../core/payload.ts'
 import { reach } from '../core/probe.ts'
 import { retryPauseMs } from '../core/retry.ts'
-import { repeatUntilAnswered } from '../db/again.ts'
+import { repeatUntilAnswered } from '../db/repeat-request.ts'
 import type { Row } from '../db/db.ts'
 import type { Sql, Store } from '../db/store.ts'
 import {

@@ -5,7 +5,7 @@
 import { limitOf } from '../core/bucket.ts'
 import { type Moment, readMoment } from '../core/clock.ts'
 import { hash64 } from '../core/hash.ts'
-import { RecentMap } from '../core/recent.ts'
+import { RecentMap } from '../core/recent-map.ts'
 import { perStore, type Store } from '../db/store.ts'
 import { apartUs, type Cause, type Count, opening } from '../limits/circuit.ts'
 

@@ -1,7 +1,7 @@
 /** The leases of one Sluice: what the store's answers grant to takes. */
 import type { Clock, Moment } from '../core/clock.ts'
 import { closedError } from '../core/errors.ts'
-import { RecentMap } from '../core/recent.ts'
+import { RecentMap } from '../core/recent-map.ts'
 import type { Margins } from '../claim/definitions/margins.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import type { Acquirer, StoreAnswer, GrantResult, PendingGrant } from './acquire.ts'

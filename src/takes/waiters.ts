@@ -1,6 +1,6 @@
 /** Takes that wait in this process and wake when units are given back. */
 import type { Clock } from '../core/clock.ts'
-import { RecentMap } from '../core/recent.ts'
+import { RecentMap } from '../core/recent-map.ts'
 import type { Db } from '../db/db.ts'
 
 /** A take that was denied; see the fields. */

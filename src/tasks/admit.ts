@@ -11,7 +11,7 @@ import { type Duration, durationMs } from '../core/rate.ts'
 import type { TxLike } from '../db/tx.ts'
 import { checkShare } from '../limits/share.ts'
 import type { NewJob } from '../store/send.ts'
-import { bucketsOf, keysOf, type Place, placeOf, queueOf } from './place.ts'
+import { bucketsOf, keysOf, type Placement, placementOf, queueOf } from './placement.ts'
 import { Rulebook, type Ruled, type SendChanges } from './rule.ts'
 import { checkPriority, checkTags, maxWaitMs } from './checks.ts'
 import type { AnyTask, SendOptions } from './task.ts'
@@ -129,7 +129,7 @@ export async function admit(
 
 /** A place, and what rules did to it. */
 interface RuledPlace {
-  place: Place
+  place: Placement
   changes: SendChanges
   ruled: Ruled[]
 }
@@ -145,7 +145,7 @@ export function ruledPlace(
 ): MaybePromise<RuledPlace> {
   const buckets = bucketsOf(task, stored, {}, share)
   if (!rulebook.hasSendRules && task.limits.every((limit) => limit.learn === undefined))
-    return { place: placeOf(task, stored, seen.queue, seen.priority, buckets), changes: {}, ruled: [] }
+    return { place: placementOf(task, stored, seen.queue, seen.priority, buckets), changes: {}, ruled: [] }
   return placeByRule(task, stored, seen, rulebook, { buckets, share, tx })
 }
 
@@ -158,12 +158,12 @@ async function placeByRule(
 ): Promise<RuledPlace> {
   const known = { expect: await rulebook.estimates?.of(task, tx) }
   if (!rulebook.hasSendRules)
-    return { place: placeOf(task, stored, seen.queue, seen.priority, buckets, known), changes: {}, ruled: [] }
+    return { place: placementOf(task, stored, seen.queue, seen.priority, buckets, known), changes: {}, ruled: [] }
   const job = { ...seen, task: task.name, input: stored, keys: keysOf(buckets) }
   const { changes, ruled } = await rulebook.atSend(job)
   const { queue = seen.queue, priority = seen.priority, keys } = changes
   const all = keys === undefined ? buckets : bucketsOf(task, stored, keys, share)
-  const place = placeOf(task, stored, queue, priority, all, known)
+  const place = placementOf(task, stored, queue, priority, all, known)
   return { place, changes, ruled }
 }
 

@@ -8,7 +8,7 @@ import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import { poolMembersOf } from './pool-choice.ts'
 import { shareOfBuckets } from '../limits/share.ts'
-import { bucketsOf, keysOf, placeNow, placeOf, queueOf, type Readmission } from '../tasks/place.ts'
+import { bucketsOf, keysOf, placementNow, placementOf, queueOf, type Readmission } from '../tasks/placement.ts'
 import type { OpeningReader } from '../gates/gates.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
@@ -115,7 +115,7 @@ function placeAtHome(job: ClaimedJob, task: AnyTask, rulebook: Rulebook): NewPla
   const home = task.homeOf?.(job.input as never)
   if (home === undefined) return undefined
   const queue = rulebook.route(home.name).queue ?? queueOf(home, home.queue, job.input) ?? 'default'
-  const place = placeOf(home, job.input, queue, job.priority, bucketsOf(home, job.input))
+  const place = placementOf(home, job.input, queue, job.priority, bucketsOf(home, job.input))
   return { kind: 'readmit', place: { ...place, task: home.name } }
 }
 
@@ -130,12 +130,12 @@ function placeElsewhere(
   rulebook: Rulebook,
   opens: OpeningReader,
 ): MaybePromise<NewPlace | undefined> {
-  const place = placeNow(task, job, ruledKeys(job))
+  const place = placementNow(task, job, ruledKeys(job))
   if (place !== undefined) return { kind: 'readmit', place }
   const { unknown } = poolMembersOf(job, task)
   if (unknown !== undefined) {
     // The pool was changed: a worker with the new code has this member, or the next claim chooses another.
-    const same = placeOf(task, job.input, job.queue, job.priority, job.buckets ?? [], job)
+    const same = placementOf(task, job.input, job.queue, job.priority, job.buckets ?? [], job)
     const delayReason = `${unknown}, which the code of the worker that took it does not know`
     return { kind: 'readmit', place: { ...same, delayUs: strangerMs * 1_000, delayReason } }
   }
@@ -157,7 +157,7 @@ async function placeByDispatchRules(
   if (wanted.discard !== undefined) {
     return { kind: 'discard', reason: `discarded by rule ${rule}: ${wanted.discard}`, tookMs: 0 }
   }
-  const moved = placeOf(task, input, wanted.queue ?? queue, wanted.priority ?? priority, buckets, job)
+  const moved = placementOf(task, input, wanted.queue ?? queue, wanted.priority ?? priority, buckets, job)
   if (atUs !== undefined) {
     const ruled = [{ rule, heldUntil: new Date(atUs / 1_000).toISOString() }]
     return { kind: 'readmit', place: { ...moved, atUs, delayReason: `rule ${rule}`, ruled } }

@@ -2,7 +2,7 @@
 import type { Clock } from '../core/clock.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
-import type { Watch } from '../claim/watch.ts'
+import type { AttemptListener } from '../claim/attempt-listener.ts'
 import type { AttemptEvent, RecordedError } from '../report/events.ts'
 import type { Report } from '../report/report.ts'
 
@@ -16,7 +16,7 @@ const failuresMin = 5
 const failing = new WeakMap<Report, Map<string, { failures: number; sinceMs: number }>>()
 
 /** The events of one worker's attempts. */
-export class AttemptEvents implements Watch {
+export class AttemptEvents implements AttemptListener {
   readonly #report: Report
   readonly #clock: Clock
   readonly #worker: () => string | undefined

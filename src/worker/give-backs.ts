@@ -1,5 +1,5 @@
 /** Bounds how often this process gives a job back uncalled, for a reason that may or may not pass. */
-import { RecentMap } from '../core/recent.ts'
+import { RecentMap } from '../core/recent-map.ts'
 
 const timesMax = 10
 /** Most jobs continue in another worker, and this one sees nothing more of them. */

@@ -11,7 +11,7 @@ import { Finisher } from '../claim/finish/finish.ts'
 import { StoreEpoch } from '../claim/definitions/clock.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
 import { renewRuleGates } from '../gates/gates.ts'
-import type { InHand } from '../claim/inhand.ts'
+import type { InHand } from '../claim/in-hand.ts'
 import { Estates } from '../fleet/estates.ts'
 import { beatMs, Membership } from '../fleet/membership.ts'
 import { Throttle } from '../claim/throttle.ts'
@@ -25,7 +25,7 @@ import { createAttemptParts } from './grant-source.ts'
 import { LocalOutlet } from './local-outlet.ts'
 import { claimAllOnce } from './once.ts'
 import type { WorkerOptions } from './options.ts'
-import { Ending } from './ending.ts'
+import { Shutdown } from './shutdown.ts'
 import { TaskSet } from './task-set.ts'
 import { createRound, repeatEveryBeat, takeSteps } from './round.ts'
 import { warmClaims } from './warm.ts'
@@ -49,7 +49,7 @@ export class Worker {
   readonly #member: Membership
   readonly #dispatcher: Dispatcher
   readonly #timetable: ScheduleRunner
-  readonly #ending: Ending
+  readonly #shutdown: Shutdown
   /** Aborted when it is to stop, and when its last attempt has ended. */
   readonly #stop = new AbortController()
   readonly #end = new AbortController()
@@ -92,7 +92,7 @@ export class Worker {
       clock,
       peer,
       stintRecorder: this.#member,
-      watch: new AttemptEvents(store.report, clock, worker),
+      listener: new AttemptEvents(store.report, clock, worker),
       throttle: options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
       registerClaimer: () => this.#enter(),
       // Nobody wakes it when what a task needs is back.
@@ -102,7 +102,7 @@ export class Worker {
     })
     this.#hand = this.#dispatcher.hand
     const { graceMs } = options
-    this.#ending = new Ending({
+    this.#shutdown = new Shutdown({
       store,
       graceMs,
       what: 'jobs',
@@ -155,7 +155,7 @@ export class Worker {
 
   /** Registers and begins to claim; stopped meanwhile, it resolves as soon as it can. */
   async start(): Promise<void> {
-    if (this.#ending.signal.aborted) return
+    if (this.#shutdown.signal.aborted) return
     this.#underway = this.#begin()
     try {
       await this.#underway
@@ -214,9 +214,9 @@ export class Worker {
     this.#finisher.waitAtMost(onceAwayMs)
     const stop = () => {
       this.#stop.abort()
-      this.#ending.begin()
+      this.#shutdown.begin()
     }
-    if (this.#ending.signal.aborted) return 0
+    if (this.#shutdown.signal.aborted) return 0
     if (signal?.aborted) stop()
     signal?.addEventListener('abort', stop)
     const underway = this.#claimAll(max)
@@ -250,7 +250,7 @@ export class Worker {
 
   /** Resolves when no job is in hand and every ending is written. */
   async #waitUntilIdle(): Promise<void> {
-    while (this.#hand.size + this.#hand.places.kept > 0) await this.#hand.waitUntilIdle()
+    while (this.#hand.size + this.#hand.freeSlots.kept > 0) await this.#hand.waitUntilIdle()
     await this.#finisher.waitUntilRecorded()
   }
 
@@ -259,7 +259,7 @@ export class Worker {
    * back, as by `abort`. Endings wait 10 s for a store that is away.
    */
   stop(): Promise<void> {
-    return this.#ending.stop()
+    return this.#shutdown.stop()
   }
 
   async #signOff(): Promise<void> {
@@ -289,7 +289,7 @@ export class Worker {
 
   /** Stops at once: the signals of attempts under way abort, and their jobs go back to be tried elsewhere. */
   async abort(): Promise<void> {
-    await Promise.all([this.#ending.abort(), this.#options.companion?.abort()])
+    await Promise.all([this.#shutdown.abort(), this.#options.companion?.abort()])
   }
 
   /** As `abort`, for a store that has ended for good: nothing waits for it any more. */

@@ -27,7 +27,7 @@ it('a revocation is recorded as soon as the store is back, and answered then', a
   let request: (message: WireMessage) => unknown = () => {}
   const replies: WireMessage[] = []
   const none = async () => {}
-  const post = {
+  const broker = {
     lowerFirst: false,
     consume: async () => ({ stop: none }),
     send: none,
@@ -38,7 +38,7 @@ it('a revocation is recorded as soon as the store is back, and answered then', a
   }
   const absorber = new Absorber({
     store,
-    post,
+    broker,
     sender: {} as never,
     tasks: [task('note', { run: () => {} })],
     ...plain,

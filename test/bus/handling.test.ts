@@ -1,7 +1,7 @@
 /** The ends of attempts, when RabbitMQ does not take what becomes of their events. */
 import { expect, it } from 'vitest'
 import { Handling } from '../../src/bus/handling.ts'
-import { HeldMessages } from '../../src/bus/held.ts'
+import { MessagesInHand } from '../../src/bus/messages-in-hand.ts'
 import { ServiceNames } from '../../src/bus/names.ts'
 import { sourcesOf } from '../../src/bus/source.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
@@ -17,7 +17,7 @@ const clock = { ...systemClock, sleep: () => new Promise<void>((resolve) => setI
 it('an outage is reported once at its begin and once at its end, however many messages fail in it', async () => {
   const lines: unknown[] = []
   const log = logTo((level, text, details) => lines.push([level, text, details]))
-  const held = new HeldMessages({ clock, log })
+  const held = new MessagesInHand({ clock, log })
   const { signal } = new AbortController()
   const outage = async (messages: number) => {
     let [isAway, tries] = [true, 0]
@@ -59,8 +59,8 @@ it('ends of attempts are reported once, however often RabbitMQ refuses to take t
       start: ([job]: readonly ClaimedJob[]) =>
         void setImmediate(() => ended(job as ClaimedJob, { kind: 'retry', error: '{}', delayMs: 5, tookMs: 1 })),
     }),
-    watch: { begun() {}, wants: () => true, ended: (_, { kind }) => void reported.push(kind) },
-    held: new HeldMessages({ clock, log: silent }),
+    listener: { begun() {}, wants: () => true, ended: (_, { kind }) => void reported.push(kind) },
+    held: new MessagesInHand({ clock, log: silent }),
     freed() {},
     settled() {},
   })

@@ -100,7 +100,7 @@ async function consumerOf(handler: EventHandler, failures: number, beforeConsumi
     concurrency: 10,
     outlet: () => outlet,
     lost: () => ({ kind: 'unused' }),
-    watch: { begun() {}, ended() {}, wants: () => false },
+    listener: { begun() {}, ended() {}, wants: () => false },
     sender: {
       send: async (_: unknown, { event: { data } }: { event: { data: unknown } }) => {
         await new Promise((resolve) => setImmediate(resolve))

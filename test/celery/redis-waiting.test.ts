@@ -1,6 +1,6 @@
 /** Messages in Redis that wait for a time, as those that a limit denies. */
 import { describe, expect, it } from 'vitest'
-import { waitingKey } from '../../src/celery/held.ts'
+import { waitingKey } from '../../src/celery/unacked.ts'
 import { heldIndexKey, heldKey } from '../../src/celery/kombu.ts'
 import type { RedisConsumerOptions, RedisDelivery } from '../../src/celery/redis-consumer.ts'
 import { openRedis, type RedisConnection } from '../../src/redis/connect.ts'

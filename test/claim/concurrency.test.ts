@@ -4,7 +4,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { placeOf } from '../../src/tasks/place.ts'
+import { placementOf } from '../../src/tasks/placement.ts'
 import { copies } from '../rows.ts'
 import { later, until } from '../until.ts'
 import {
@@ -85,7 +85,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(before, rows(1))
       const [first] = (await claimAll(at.db, at.worker, ['one'], 1)) as [Claimed]
       await at.sluice.sendMany(since, rows(1))
-      const place = placeOf(since, { tenant: 'a' }, 'default', 0, ['seat:a', 'more'])
+      const place = placementOf(since, { tenant: 'a' }, 'default', 0, ['seat:a', 'more'])
       await finish(at.db, [{ job: first, outcome: 'readmit', place }])
       const { jobs } = await claim(at.db, at.worker, ['one'], 1)
       expect(jobs.map(({ id }) => id)).toEqual([first.id])
@@ -237,7 +237,7 @@ describe('workers', () => {
       await at.sluice.sendMany(one, rows(1), outcome === 'readmit' ? { queue: 'elsewhere' } : {})
       const [first] = (await claimAll(at.db, at.worker, ['seat'], 1)) as [Claimed]
       await at.sluice.sendMany(one, rows(2))
-      const place = placeOf(one, {}, 'default', 0, ['seat'])
+      const place = placementOf(one, {}, 'default', 0, ['seat'])
       const finisher = new pg.Client(at.sluice.url)
       onTestFinished(() => finisher.end())
       await finisher.connect()

@@ -84,12 +84,12 @@ test('a claim that got all jobs it wanted is followed by the next at once, until
 
 test('nothing is claimed to wait beside the slots before claims as large as all slots have begun in time, and never more than 500', async () => {
   const at = dispatcher(4, 1_000)
-  vi.spyOn(at.loop.hand.places, 'freeAhead').mockReturnValue(8)
+  vi.spyOn(at.loop.hand.freeSlots, 'countAhead').mockReturnValue(8)
   at.running = 3
   at.loop.start()
   await expect.poll(() => at.running).toBe(4)
   for (const running of [2, 0, 0]) {
-    if (at.wants.length === 3) vi.spyOn(at.loop.hand.places, 'freeAhead').mockReturnValue(1_000)
+    if (at.wants.length === 3) vi.spyOn(at.loop.hand.freeSlots, 'countAhead').mockReturnValue(1_000)
     at.running = running
     at.reports.changed()
     await expect.poll(() => at.running).toBe(4)

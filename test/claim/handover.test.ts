@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
-import { InHand } from '../../src/claim/inhand.ts'
+import { InHand } from '../../src/claim/in-hand.ts'
 import type { Reports } from '../../src/claim/outlet.ts'
 import { until } from '../until.ts'
 

@@ -1,6 +1,6 @@
 /** A worker that was given up reports on a job that another one runs by then: the report changes nothing. */
 import { describe, expect, it } from 'vitest'
-import type { Readmission } from '../../src/tasks/place.ts'
+import type { Readmission } from '../../src/tasks/placement.ts'
 import { limit } from '../../src/limits/limit.ts'
 import {
   claimAll,

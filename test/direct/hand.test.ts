@@ -38,7 +38,7 @@ function noting(slots = 9, limiter?: object) {
     },
     onReceived() {},
     onDenied() {},
-    watch: { begun() {}, wants: () => false, ended() {} },
+    listener: { begun() {}, wants: () => false, ended() {} },
     outlet: (reports: Reports) => ({
       slots,
       kinds: [],

@@ -206,11 +206,11 @@ const sentNothing = { consume: undefined, listen: undefined, announce: undefined
 const boom = { reason: 'exhausted', error: '{"message":"boom"}' }
 
 /** The ends of messages on a broker that sends in this way. */
-function endsOn(post: object): Ends {
-  const all = { ...(sentNothing as object), ...post } as never
-  const results = new Results({ ...common, post: all, redis: undefined, queueOf: () => undefined })
+function endsOn(broker: object): Ends {
+  const all = { ...(sentNothing as object), ...broker } as never
+  const results = new Results({ ...common, broker: all, redis: undefined, queueOf: () => undefined })
   const presence = { name: 'test', events: { sendEnd() {} } } as never
-  return new Ends({ broker: {} as never, post: all, results, presence, ...common, tracksStarted: false, parks: true })
+  return new Ends({ broker: {} as never, celery: all, results, presence, ...common, tracksStarted: false, parks: true })
 }
 
 /** A message of a task with `onFailed`, with these headers. */
@@ -231,13 +231,13 @@ function entryOfLost(headers: object): Entry {
 describe('an end that cannot be sent at once', () => {
   it('sends what follows a result once', async () => {
     const sent: string[] = []
-    const post = {
+    const broker = {
       ...(sentNothing as object),
       send: async () => void sent.push('next'),
       reply: async () => {},
     } as never
     const call = callOf({ ...blank, id: 'a', task: 'a', rootId: 'a', chain: [signature('next')] }, 'celery')
-    const results = new Results({ ...common, post, redis: { send: flaky() } as never, queueOf: () => undefined })
+    const results = new Results({ ...common, broker, redis: { send: flaky() } as never, queueOf: () => undefined })
     const result = { id: 'a', state: 'SUCCESS', value: 1, traceback: undefined } as const
     await expect(results.finish(call, result)).rejects.toThrow('it is away')
     await results.finish(call, result)
@@ -249,7 +249,7 @@ describe('an end that cannot be sent at once', () => {
     const unsendable = async () => {
       throw new RangeError('its id is too long')
     }
-    const post = {
+    const broker = {
       ...(sentNothing as object),
       send: async ({ headers }: { headers: Record<string, unknown> }) => {
         if (headers['task'] === 'bad') await unsendable()
@@ -257,7 +257,7 @@ describe('an end that cannot be sent at once', () => {
       },
       reply: unsendable,
     } as never
-    const results = new Results({ ...common, post, redis: undefined, queueOf: () => undefined })
+    const results = new Results({ ...common, broker, redis: undefined, queueOf: () => undefined })
     const bad = signature('bad', [], { options: { reply_to: 'replies' } })
     const call = callOf({ ...blank, id: 'a', task: 'a', rootId: 'a', callbacks: [bad, signature('good')] }, 'celery')
     await results.finish(call, { id: 'a', state: 'SUCCESS', value: 1, traceback: undefined })

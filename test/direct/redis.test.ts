@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, expect, it, type TestContext } from 'vitest'
 import { z } from 'zod'
-import { waitingKey } from '../../src/celery/held.ts'
+import { waitingKey } from '../../src/celery/unacked.ts'
 import { openProducer } from '../../src/celery/index.ts'
 import { heldIndexKey, heldKey, listOf, markRedelivered, readHeld, writeEnvelope } from '../../src/celery/kombu.ts'
 import { readResult } from '../../src/celery/result.ts'

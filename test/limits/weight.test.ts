@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { placeOf } from '../../src/tasks/place.ts'
+import { placementOf } from '../../src/tasks/placement.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { inWords } from '../../src/limits/description.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -18,7 +18,7 @@ const weigh = (
   options: object,
   stored = { tenant: 'acme', region: 'eu' },
   buckets = ['all', 'crm:acme', 'region:eu'],
-) => placeOf(task('a', { input, limits: [all, crm, region], run, ...options }) as AnyTask, stored, 'q', 0, buckets)
+) => placementOf(task('a', { input, limits: [all, crm, region], run, ...options }) as AnyTask, stored, 'q', 0, buckets)
 
 describe('weights of keys', () => {
   it('hold where turns go by the keys of their limit', () => {

@@ -14,7 +14,7 @@ import { World } from './simulated-world.ts'
 const slots = 3
 
 /** A worker with its first dispatcher, whose connection can be cut, and what each reports. */
-async function stage(kinds: { tasks: string[]; places: number }[] = []) {
+async function stage(kinds: { tasks: string[]; slots: number }[] = []) {
   const world = new World()
   const wire = new MemoryWire(world.clock(0, 1), () => [1])
   const first = { isCut: false, isAway: false }
@@ -317,7 +317,7 @@ it('a dispatcher waits for no such end either if the worker was there for a mome
 })
 
 it('a worker offers no place of a thread to the next dispatcher in which a job of the last one still runs', async () => {
-  const { one, two, job, run } = await stage([{ tasks: ['a'], places: 1 }])
+  const { one, two, job, run } = await stage([{ tasks: ['a'], slots: 1 }])
   one.start([job])
   await run(2_000)
   const second = await two()

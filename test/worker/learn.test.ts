@@ -7,7 +7,7 @@ import { type Clock, systemClock } from '../../src/core/clock.ts'
 import type { Db, Queryable } from '../../src/db/db.ts'
 import { admit } from '../../src/tasks/admit.ts'
 import { Estimates } from '../../src/tasks/estimate.ts'
-import { placeOf } from '../../src/tasks/place.ts'
+import { placementOf } from '../../src/tasks/placement.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { task } from '../../src/tasks/task.ts'
 import { capacityOf, costOf } from '../../src/limits/cost.ts'
@@ -234,7 +234,7 @@ describe('the store of learned costs', () => {
   })
 
   it('leaves a job the cost that it was recorded with, wherever it has to wait', () => {
-    const place = (known: object) => placeOf(ask, { max: 1_000 }, 'other', 5, ['tpm'], known).costs
+    const place = (known: object) => placementOf(ask, { max: 1_000 }, 'other', 5, ['tpm'], known).costs
     expect(place({ buckets: ['tpm'], costs: [420, 1] })).toEqual([420, 1])
     expect(place({ buckets: ['tpm'], costs: [420, 1], expect: () => 700 })).toEqual([420, 1])
     expect(place({ buckets: ['rpm'], costs: [3, 1], expect: () => 700 })).toEqual([700, 1])

@@ -1,6 +1,6 @@
 /** Which limit a vendor's count concerns, and what shows that its window is fixed. */
 import { describe, expect, it } from 'vitest'
-import { type Match, matchesOf, WindowWitness } from '../../src/limits/counts.ts'
+import { type Match, matchesOf, WindowWitness } from '../../src/limits/vendor-counts.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Count } from '../../src/vendors/answer.ts'
 

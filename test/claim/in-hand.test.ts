@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Finisher, Outcome } from '../../src/claim/finish/finish.ts'
-import { InHand } from '../../src/claim/inhand.ts'
+import { InHand } from '../../src/claim/in-hand.ts'
 import type { Outlet, Reports } from '../../src/claim/outlet.ts'
 import { Throttle } from '../../src/claim/throttle.ts'
 import type { PeerDecision, PeerLimiter } from '../../src/limits/peer.ts'
@@ -86,13 +86,13 @@ function stage({ slots = 10, kinds, rate, answer, isRecorded = true, clock = sys
 describe('the jobs in hand', () => {
   it('leave fewer free places, in all and of their kind, from the moment when a place is kept for them', () => {
     const { at, hand } = stage({ rate: 30, slots: 100 })
-    const most = hand.places.free()
-    const [first, second] = [hand.keepPlace(), hand.keepPlace()]
-    expect([hand.places.free(), hand.places.kinds()[0]?.free]).toEqual([most - 2, 1])
+    const most = hand.freeSlots.count()
+    const [first, second] = [hand.keepSlot(), hand.keepSlot()]
+    expect([hand.freeSlots.count(), hand.freeSlots.countByKind()[0]?.free]).toEqual([most - 2, 1])
     first([])
-    expect([hand.places.free(), hand.places.kinds()[0]?.free]).toEqual([most - 1, 2])
+    expect([hand.freeSlots.count(), hand.freeSlots.countByKind()[0]?.free]).toEqual([most - 1, 2])
     second([job()])
-    expect([hand.places.free(), hand.size, hand.places.kept, at.started.length]).toEqual([most - 1, 1, 0, 1])
+    expect([hand.freeSlots.count(), hand.size, hand.freeSlots.kept, at.started.length]).toEqual([most - 1, 1, 0, 1])
   })
 
   it('start at the instant of their grants, never earlier, and keep their places until then', async () => {
@@ -106,11 +106,11 @@ describe('the jobs in hand', () => {
       return started(...jobs)
     }
     hand.take([...atMs, job()])
-    expect([at.started.length, hand.places.free(), hand.size]).toEqual([1, 6, 4])
+    expect([at.started.length, hand.freeSlots.count(), hand.size]).toEqual([1, 6, 4])
     await until(() => at.started.length === 4, 'all have started')
     expect(at.started.map(({ notBeforeMs }) => notBeforeMs)).toEqual([undefined, nowMs + 20, nowMs + 20, nowMs + 40])
     expect(Math.max(...early)).toBeLessThanOrEqual(0)
-    expect(hand.places.free()).toBe(6)
+    expect(hand.freeSlots.count()).toBe(6)
   })
 
   it('wait beside the slots for their instants where attempts are short, at most twice as many', async () => {
@@ -121,18 +121,18 @@ describe('the jobs in hand', () => {
       notBeforeMs: systemClock.monotonicMs() + ms,
       grantUs: 100_000,
     })
-    expect(hand.places.freeAhead()).toBe(0)
+    expect(hand.freeSlots.countAhead()).toBe(0)
     const first = job()
     hand.take([first])
     void at.reports.ended(first, { kind: 'done', result: null, tookMs: 0 })
     at.started.length = 0
-    expect([hand.places.free(), hand.places.freeAhead()]).toEqual([4, 8])
+    expect([hand.freeSlots.count(), hand.freeSlots.countAhead()]).toEqual([4, 8])
     hand.take([later(20), later(20), later(20), later(60_000)])
-    expect([hand.places.free(), hand.places.freeAhead()]).toEqual([4, 4])
+    expect([hand.freeSlots.count(), hand.freeSlots.countAhead()]).toEqual([4, 4])
     await until(() => at.started.length === 3, 'those whose instant has come have started')
-    expect([hand.places.free(), hand.places.freeAhead()]).toEqual([1, 7])
+    expect([hand.freeSlots.count(), hand.freeSlots.countAhead()]).toEqual([1, 7])
     hand.take(Array.from({ length: 8 }, () => later(60_000)))
-    expect([hand.places.free(), hand.places.freeAhead()]).toEqual([0, 0])
+    expect([hand.freeSlots.count(), hand.freeSlots.countAhead()]).toEqual([0, 0])
   })
 
   it('go back when they find no slot while their grants live, and start when one becomes free before', async () => {
@@ -220,14 +220,14 @@ describe('the jobs in hand', () => {
     const ahead = { ...job(), decidedMs: 0, notBeforeMs: systemClock.monotonicMs() + 5, grantUs: 100_000 }
     hand.take([ahead])
     // A claim for the slot is under way while the instant comes.
-    expect(hand.places.free()).toBe(1)
+    expect(hand.freeSlots.count()).toBe(1)
     await until(() => at.started.length === 1, 'the one granted ahead has begun')
     const [limited, free] = [
       { ...job('b'), grantedMs: -1e9, grantUs: 1 },
       { ...job('b', null), grantUs: null },
     ]
     hand.take([limited, free])
-    expect([at.started, hand.places.free()]).toEqual([[ahead], 0])
+    expect([at.started, hand.freeSlots.count()]).toEqual([[ahead], 0])
     await until(() => at.ends.length === 2, 'the one whose grant is old goes back')
     expect(at.ends).toEqual(['done', 'unused'])
     at.started.length = 0
@@ -257,7 +257,7 @@ describe('the jobs in hand', () => {
     }
     const first = job()
     hand.take([first, later(['calls']), later(['others'])])
-    await until(() => hand.places.free() === 0, 'both wait for a slot')
+    await until(() => hand.freeSlots.count() === 0, 'both wait for a slot')
     const outcome = { kind: 'throttled', error: '{}', delayMs: 0, delayReason: 'throttled', tookMs: 1 } as const
     void at.reports.ended(first, outcome)
     // Not because there was too much at once.
@@ -273,10 +273,10 @@ describe('the jobs in hand', () => {
     const [given, kept] = [later(), later()]
     hand.take([given, kept])
     hand.drop([given], new Error('over'))
-    expect([at.ends, hand.places.free()]).toEqual([['interrupt'], 9])
+    expect([at.ends, hand.freeSlots.count()]).toEqual([['interrupt'], 9])
     hand.abort(new Error('over'))
     await until(() => hand.size === 0, 'none is in hand')
-    expect([at.started, at.ends, hand.places.free()]).toEqual([[], ['interrupt', 'unused'], 10])
+    expect([at.started, at.ends, hand.freeSlots.count()]).toEqual([[], ['interrupt', 'unused'], 10])
   })
 
   it('end by the first of several reports of an attempt', () => {
@@ -303,7 +303,7 @@ describe('the jobs in hand', () => {
     hand.take([one])
     hand.drop([one], new Error('over'))
     let isFree = false
-    void hand.places.waitForFree(1).then(() => (isFree = true))
+    void hand.freeSlots.waitFor(1).then(() => (isFree = true))
     await until(() => at.ends.length === 1, 'its end is recorded')
     expect([hand.size, isFree]).toEqual([0, false])
     at.started.length = 0
@@ -315,7 +315,7 @@ describe('the jobs in hand', () => {
   it('what was cancelled before its claim was read, and what an unknown claim holds, goes back and does not start', () => {
     const { at, hand } = stage()
     hand.take([{ ...job(), isGone: true }, job(), { ...job(), grantedMs: -Infinity }])
-    expect([at.started.length, at.ends, hand.size, hand.places.free()]).toEqual([1, ['unused', 'unused'], 1, 9])
+    expect([at.started.length, at.ends, hand.size, hand.freeSlots.count()]).toEqual([1, ['unused', 'unused'], 1, 9])
   })
 
   it('take a place at once when Redis has to grant them too, and start once it has', async () => {
@@ -324,7 +324,7 @@ describe('the jobs in hand', () => {
     const limited = [job('few'), job('few'), job('few')]
     hand.take([...limited, job('a', null)])
     expect(at.started.map(({ task }) => task)).toEqual(['a'])
-    expect([hand.places.free(), hand.places.kinds()[0]?.free]).toEqual([6, 0])
+    expect([hand.freeSlots.count(), hand.freeSlots.countByKind()[0]?.free]).toEqual([6, 0])
     let free = () => {}
     grant({ granted: 2, lacking: 'calls', held: new Promise((resolve) => (free = resolve)) })
     await until(() => at.started.length === 3, 'two are granted')
@@ -364,7 +364,7 @@ describe('the jobs in hand', () => {
       else hand.abort(reason)
       grant({})
       await until(() => at.unused === 2 && hand.size === 0, 'both went back')
-      expect([at.started, at.aborted, hand.places.free()]).toEqual([[], [], 10])
+      expect([at.started, at.aborted, hand.freeSlots.count()]).toEqual([[], [], 10])
       expect(at.ends).toEqual(how === 'drop' ? ['interrupt', 'interrupt'] : ['unused', 'unused'])
       // The jobs that a running claim may still bring.
       if (how === 'abort') hand.take([job()])

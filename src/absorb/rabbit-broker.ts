@@ -8,8 +8,8 @@ import { eventExchange } from '../celery/event.ts'
 import { publish, readDelivery } from '../celery/transport.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import { publishOrDeclare } from '../amqp/publish-errors.ts'
-import { type DepthOptions, watchDepth } from '../worker/depth.ts'
-import type { Incoming, Post, Receiving } from './post.ts'
+import { type DepthOptions, watchDepth } from '../worker/queue-depth.ts'
+import type { Incoming, CeleryBroker, Receiving } from './broker.ts'
 
 /** Messages of a queue that are read ahead. */
 const prefetch = 200
@@ -17,7 +17,7 @@ const prefetch = 200
 const withinMs = 10_000
 
 /** Uses a RabbitMQ, which it closes in the end. */
-export class RabbitPost implements Post {
+export class RabbitCeleryBroker implements CeleryBroker {
   readonly lowerFirst = false
   readonly #broker: Broker
   #hasExchange: Promise<void> | undefined

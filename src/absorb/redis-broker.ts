@@ -9,8 +9,8 @@ import { redisCarrier, type RedisPlace } from '../celery/redis-transport.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import { addressOf } from '../redis/address.ts'
 import { listenRedis } from '../redis/connect.ts'
-import type { Incoming, Post, Receiving } from './post.ts'
-import { reachRedis } from './reach.ts'
+import type { Incoming, CeleryBroker, Receiving } from './broker.ts'
+import { runOnRedis } from './redis-command.ts'
 
 /** Messages that are read ahead. */
 const prefetch = 500
@@ -18,12 +18,12 @@ const prefetch = 500
 const heldForMs = 30_000
 
 /** Opens the Redis of a URL. `visibleAfterMs`: the workers' `visibility_timeout`. The errors are those of `redisCarrier` */
-export async function openRedisPost(place: RedisPlace & { visibleAfterMs: number }): Promise<Post> {
-  return new RedisPost(await redisCarrier(place), place)
+export async function openRedisBroker(place: RedisPlace & { visibleAfterMs: number }): Promise<CeleryBroker> {
+  return new RedisCeleryBroker(await redisCarrier(place), place)
 }
 
 /** Uses a Redis, which it closes in the end. */
-export class RedisPost implements Post {
+export class RedisCeleryBroker implements CeleryBroker {
   readonly lowerFirst = true
   readonly #carrier: Carrier
   readonly #place: RedisPlace & { visibleAfterMs: number }
@@ -43,7 +43,7 @@ export class RedisPost implements Post {
   }
 
   send(message: WireMessage, address: Address): Promise<void> {
-    return reachRedis(() => this.#carrier.publish(message, address))
+    return runOnRedis(() => this.#carrier.publish(message, address))
   }
 
   async reply(message: WireMessage, address: Address): Promise<void> {

@@ -3,7 +3,7 @@ import { AttemptError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 
 /** The parts of an end. */
-export interface EndingOptions {
+export interface ShutdownOptions {
   readonly store: Pick<Store, 'clock' | 'log'>
   /** How long attempts may go on, in ms. */
   readonly graceMs: number
@@ -18,13 +18,13 @@ export interface EndingOptions {
 }
 
 /** The end of one worker. */
-export class Ending {
-  readonly #options: EndingOptions
+export class Shutdown {
+  readonly #options: ShutdownOptions
   readonly #begun = new AbortController()
   #cancel: (() => void) | undefined
   #stopping: Promise<void> | undefined
 
-  constructor(options: EndingOptions) {
+  constructor(options: ShutdownOptions) {
     this.#options = options
   }
 

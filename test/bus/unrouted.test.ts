@@ -1,6 +1,6 @@
 /** What an emitter over RabbitMQ learns of events that no service gets, and of one that it emits again. */
 import { expect, it } from 'vitest'
-import { Unheard } from '../../src/bus/unheard.ts'
+import { UnroutedEvents } from '../../src/bus/unrouted.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import { silent } from '../../src/core/log.ts'
 import { event, on } from '../../src/index.ts'
@@ -46,8 +46,8 @@ it('an emitter looks at a type again after a look that has failed', async () => 
     if (failures-- > 0) throw new StoreError('SLUICE_BROKER_UNREACHABLE', 'it is away')
     return { messageCount: 0 }
   }
-  const unheard = new Unheard(silent)
-  const sent = () => unheard.recordSent('orders.paid', { use } as never)
+  const unrouted = new UnroutedEvents(silent)
+  const sent = () => unrouted.recordSent('orders.paid', { use } as never)
   await sent()
   expect(sent()).toBeInstanceOf(Promise)
   await until(() => failures < 0)

@@ -4,8 +4,8 @@ import type { Bookings } from './bookings.ts'
 import type { Entry, GrantOf } from './intake.ts'
 import type { DirectLimiter, Got } from './limiter.ts'
 
-/** Parameters of `Gate`, and the receivers of its decisions; see the fields. */
-export interface GateOptions {
+/** Parameters of `StartQueue`, and the receivers of its decisions; see the fields. */
+export interface StartQueueOptions {
   /** Undefined: no task has limits. */
   limits: { limiter: DirectLimiter; bookings: Bookings } | undefined
   clock: Clock
@@ -31,8 +31,8 @@ const jitterPart = 0.05
 const agedMs = 500
 
 /** The messages of one worker that wait for a slot. */
-export class Gate {
-  readonly #options: GateOptions
+export class StartQueue {
+  readonly #options: StartQueueOptions
   /** Messages with limits. */
   #waiting: Entry[] = []
   /** Messages without limits, which wait for no answer of Redis. */
@@ -44,7 +44,7 @@ export class Gate {
   #batchMax = 1
   #agedMs = -Infinity
 
-  constructor(options: GateOptions) {
+  constructor(options: StartQueueOptions) {
     this.#options = options
   }
 

@@ -1,7 +1,7 @@
 /** The parts of the broker of Celery producers, RabbitMQ or Redis, that the absorber uses. */
 import type { Address } from '../celery/carrier.ts'
 import type { WireMessage } from '../celery/wire.ts'
-import type { DepthOptions } from '../worker/depth.ts'
+import type { DepthOptions } from '../worker/queue-depth.ts'
 
 /** A message in hand. */
 export interface Incoming {
@@ -15,14 +15,14 @@ export interface Incoming {
   requeue(): unknown
 }
 
-/** A subscription; it ends with the post. */
+/** A subscription; it ends when the broker is closed. */
 export interface Receiving {
   /** Receives no more; what is in hand stays in hand. */
   stop(): Promise<void>
 }
 
-/** The broker. The errors of all methods are those of the broker. */
-export interface Post {
+/** The broker. All methods throw its errors. */
+export interface CeleryBroker {
   /** Of two priorities the lower one comes first. */
   readonly lowerFirst: boolean
   /** Receives messages of queues. A queue that is not there is made, as Celery makes it. */

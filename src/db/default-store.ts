@@ -4,7 +4,7 @@ import { env, place } from './open.ts'
 let isAnnounced = false
 
 /** Returns the store of a program that names none, and prints once where it is: what is embedded lies in a directory. */
-export function implicitStore(): string {
+export function defaultStore(): string {
   const where = place('.sluice/data', process.cwd())
   if (!isAnnounced && !warnInProduction(where))
     process.stderr.write(`sluice: DATABASE_URL is not set, so jobs are kept in ${where} (PostgreSQL, embedded)\n`)

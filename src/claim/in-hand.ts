@@ -9,10 +9,10 @@ import type { Executor } from './finish/attempt-report.ts'
 import { type Finisher, locateOutcome, type Outcome } from './finish/finish.ts'
 import { type ClaimedJob, mayStart } from './claimed-job.ts'
 import type { Estate, Outlet, OutletFor, Reports } from './outlet.ts'
-import { Places } from './places.ts'
+import { FreeSlots } from './free-slots.ts'
 import type { Throttle } from './throttle.ts'
 import { Waiters } from '../core/waiters.ts'
-import type { Watch } from './watch.ts'
+import type { AttemptListener } from './attempt-listener.ts'
 
 /** Parameters of `InHand`; see the fields. */
 export interface InHandOptions {
@@ -35,7 +35,7 @@ export interface InHandOptions {
   /** Receives errors that should not happen; other jobs go on. */
   onError(error: unknown): void
   /** Default: nobody. */
-  watch?: Watch
+  listener?: AttemptListener
   /** Records who executes jobs elsewhere. */
   stintRecorder: Pick<Reports, 'begun' | 'left'> & {
     /** Sends a heartbeat in the name of a lost worker, so that nobody gives it up. */
@@ -46,7 +46,7 @@ export interface InHandOptions {
 /** Jobs in hand. */
 export class InHand {
   /** How many more jobs may be claimed. */
-  readonly places: Places
+  readonly freeSlots: FreeSlots
   readonly #options: InHandOptions
   readonly #outlet: Outlet
   /** When each was started, in monotonic ms; Infinity: it waits for Redis, or for the instant of its grants. */
@@ -76,7 +76,7 @@ export class InHand {
       },
       options.claimer,
     )
-    this.places = new Places({
+    this.freeSlots = new FreeSlots({
       outlet: this.#outlet,
       finisher: options.finisher,
       throttle: options.throttle,
@@ -146,11 +146,11 @@ export class InHand {
     return pending
   }
 
-  /** Keeps a place until the returned function is called, once, with the jobs that need it: one or none. */
-  keepPlace(): (jobs: readonly ClaimedJob[]) => void {
-    this.places.kept++
+  /** Keeps a slot until the returned function is called, once, with the jobs that need it: one or none. */
+  keepSlot(): (jobs: readonly ClaimedJob[]) => void {
+    this.freeSlots.kept++
     return (jobs) => {
-      this.places.kept--
+      this.freeSlots.kept--
       if (jobs.length > 0) this.take(jobs)
       this.recheck()
     }
@@ -158,7 +158,7 @@ export class InHand {
 
   /** Resolves when no job is in hand, and none is on its way. */
   waitUntilIdle(): Promise<void> {
-    return this.waitUntil(() => this.#jobs.size + this.places.kept === 0)
+    return this.waitUntil(() => this.#jobs.size + this.freeSlots.kept === 0)
   }
 
   /** Resolves when this is true of the jobs in hand, or `signal` is aborted. */
@@ -174,8 +174,8 @@ export class InHand {
   /** Takes claimed jobs: starts those that may start now, and the others as soon as they may. */
   take(jobs: readonly ClaimedJob[]): void {
     const { throttle, finisher, peer, clock } = this.#options
-    const [most, places] = [this.places.free(), this.places.freeInOutlet()]
-    throttle?.chargeStarts(jobs.length, jobs.length >= most && most < places)
+    const [most, inOutlet] = [this.freeSlots.count(), this.freeSlots.countInOutlet()]
+    throttle?.chargeStarts(jobs.length, jobs.length >= most && most < inOutlet)
     finisher.registerJobs(jobs)
     this.#setSince(jobs, Infinity)
     this.#pending += jobs.length
@@ -213,10 +213,10 @@ export class InHand {
   async #startInSlots(jobs: readonly ClaimedJob[]): Promise<void> {
     const { clock } = this.#options
     this.#ahead.delete(jobs)
-    const fit = this.#mustWaitForSlots(jobs) ? this.places.freeSlots() : jobs.length
+    const fit = this.#mustWaitForSlots(jobs) ? this.freeSlots.countNow() : jobs.length
     this.#start(jobs.slice(0, fit))
     for (const job of jobs.slice(fit)) {
-      const hasSlot = () => this.places.freeSlots() > 0 || !this.#jobs.has(job) || this.#refusal !== undefined
+      const hasSlot = () => this.freeSlots.countNow() > 0 || !this.#jobs.has(job) || this.#refusal !== undefined
       const isStarted = await runWhenTrue(slotWaitMs(job, clock), clock, this, hasSlot, () => this.#start([job]))
       if (!isStarted) this.#refuse(job)
     }
@@ -227,7 +227,7 @@ export class InHand {
    * other case the outlet itself makes jobs wait.
    */
   #mustWaitForSlots(jobs: readonly ClaimedJob[]): boolean {
-    if (this.places.freeSlots() >= jobs.length || this.#refusal !== undefined) return false
+    if (this.freeSlots.countNow() >= jobs.length || this.#refusal !== undefined) return false
     if (jobs[0]?.decidedMs !== undefined) return true
     return [...this.#jobs].some(([job, sinceMs]) => job.decidedMs !== undefined && sinceMs !== Infinity)
   }
@@ -245,7 +245,7 @@ export class InHand {
     this.#pending -= wanted.length
     if (wanted.length < jobs.length) for (const job of jobs) if (!wanted.includes(job)) this.#refuse(job)
     if (wanted.length === 0) return
-    this.#options.watch?.begun(wanted)
+    this.#options.listener?.begun(wanted)
     this.#outlet.start(wanted)
     if (this.#pending === 0) this.recheck()
   }
@@ -324,7 +324,7 @@ export class InHand {
   /** Ends a job, unless it is not in hand any more: reported twice, timed out, or given up. */
   #end(job: ClaimedJob, outcome: Outcome): Promise<unknown> {
     const sinceMs = this.#jobs.get(job)
-    // The outlet may have kept its place until now.
+    // The outlet may have kept its slot until now.
     if (sinceMs === undefined) {
       this.recheck()
       return Promise.resolve()
@@ -346,9 +346,9 @@ export class InHand {
       this.returned++
       if (job.decidedMs === undefined) this.overclaimed++
     } else if (outcome.kind === 'readmit' || outcome.kind === 'denied') this.readmitted++
-    const { finisher, watch } = this.#options
+    const { finisher, listener } = this.#options
     const ending = finisher.end(job, outcome)
-    if (watch?.wants(outcome)) void ending.then((isRecorded) => isRecorded && watch.ended(job, outcome))
+    if (listener?.wants(outcome)) void ending.then((isRecorded) => isRecorded && listener.ended(job, outcome))
     this.recheck()
     if (outcome.kind === 'throttled') {
       // At once. If the store holds other buckets, too, it calls back what they have granted.

@@ -1,9 +1,9 @@
-/** The messages of a queue that a program takes one after the other, and of which it gives back most. */
+/** Reads the messages of a queue one after the other, and gives most of them back. */
 import type { Channel, GetMessage } from 'amqplib'
 import { systemClock } from '../core/clock.ts'
 
-/** Messages in hand: those that stay in the queue, and the last one. */
-export class Walk {
+/** Has in hand the messages that stay in the queue, and the last one. */
+export class QueueReader {
   readonly #channel: Pick<Channel, 'ack' | 'nackAll' | 'get' | 'checkQueue'>
   readonly #queue: string
   readonly #keptMs: number

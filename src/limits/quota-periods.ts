@@ -20,7 +20,7 @@ export function setBack({ firstUs, steps }: ClockLead): number {
 }
 
 /** A period of a quota by the store's clock, and what counts in it since its first grant (a time of the ledger). */
-export type Filled = Period & { firstUs: number; units: number; over: number }
+export type CountedPeriod = Period & { firstUs: number; units: number; over: number }
 
 /** Counts what was granted in the last periods of a quota. A grant within the margin of a boundary counts on both sides. */
 export class Periods {
@@ -30,7 +30,7 @@ export class Periods {
   /** A period that ended less than this ago may come back, because the store's clock may have been set back. */
   readonly #backUs: number
   /** The newest period is last. */
-  readonly #counts: Filled[] = []
+  readonly #counts: CountedPeriod[] = []
 
   constructor(rule: number, quota: NonNullable<Rule['quota']>, clockLead: ClockLead) {
     this.rule = rule
@@ -40,7 +40,7 @@ export class Periods {
   }
 
   /** Counts units granted at a time (negative: given back). Returns the periods in which they count. */
-  count(atUs: number, units: number, over = 0): readonly Filled[] {
+  count(atUs: number, units: number, over = 0): readonly CountedPeriod[] {
     const { marginUs } = this.#quota
     const { firstUs, steps } = this.#clockLead
     const wallUs = atUs - (steps.findLast((step) => step.atUs <= atUs)?.clockLeadUs ?? firstUs)
@@ -52,7 +52,7 @@ export class Periods {
     return all
   }
 
-  #period(us: number, firstUs: number): Filled {
+  #period(us: number, firstUs: number): CountedPeriod {
     const known = this.#counts.findLast(({ startUs, endUs }) => us >= startUs && us < endUs)
     if (known !== undefined) return known
     const period = { ...periodOf(this.#quota, us), firstUs, units: 0, over: 0 }

@@ -1,9 +1,9 @@
-/** The interface of what reports attempts as they begin and end. */
+/** The interface of what receives the beginnings and ends of attempts, to report them. */
 import type { ClaimedJob } from './claimed-job.ts'
 import type { Outcome } from './finish/finish.ts'
 
 /** Receives the beginnings and ends of attempts. */
-export interface Watch {
+export interface AttemptListener {
   /** These attempts begin. */
   begun(jobs: readonly ClaimedJob[]): void
   /** Returns whether `ended` is to be called for this outcome. */

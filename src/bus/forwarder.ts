@@ -1,4 +1,4 @@
-/** Handles messages without an attempt here: they go to the store, to the archive, or back to a queue for later. */
+/** Forwards messages that this process makes no attempt at: to the store, to the archive, or back to a queue for later. */
 import type { Delivery } from '../amqp/broker.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
@@ -14,8 +14,8 @@ import type { Republisher } from './republisher.ts'
 import { type Progress, progressOf } from './message.ts'
 import type { Source } from './source.ts'
 
-/** Parameters of `Elsewhere`; see the fields. */
-export interface ElsewhereOptions {
+/** Parameters of `Forwarder`; see the fields. */
+export interface ForwarderOptions {
   store: Store
   republisher: Republisher
   service: string
@@ -38,11 +38,11 @@ const strayMs = { least: 1_000, most: 60_000 }
 /** How often a message without a handler is put off before it goes to the archive: for some three days. */
 const straysMax = 4_000
 
-/** Sends messages elsewhere. Each is acknowledged when that is durable. */
-export class Elsewhere {
-  readonly #options: ElsewhereOptions
+/** Forwards messages, and acknowledges each when that is durable. */
+export class Forwarder {
+  readonly #options: ForwarderOptions
 
-  constructor(options: ElsewhereOptions) {
+  constructor(options: ForwarderOptions) {
     this.#options = options
   }
 

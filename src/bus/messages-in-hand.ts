@@ -2,13 +2,13 @@
 import type { Delivery } from '../amqp/broker.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
-import { RecentMap } from '../core/recent.ts'
+import { RecentMap } from '../core/recent-map.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import type { Progress } from './message.ts'
 import type { Source } from './source.ts'
 
 /** A message in hand. It is acknowledged when all handlers have had it, or have it in a chain of their own. */
-export interface Held {
+export interface MessageInHand {
   /** Undefined: it cannot be recognised. */
   readonly key: string | undefined
   readonly source: Source
@@ -25,8 +25,8 @@ export interface Held {
 const knownMax = 10_000
 
 /** Messages by their keys. */
-export class HeldMessages {
-  readonly #held = new Map<string, Held>()
+export class MessagesInHand {
+  readonly #held = new Map<string, MessageInHand>()
   /** Keys of messages that were handled here. */
   readonly #known = new RecentMap<string, true>(knownMax)
   readonly #clock: Clock
@@ -41,7 +41,7 @@ export class HeldMessages {
   }
 
   /** Returns the message in hand that has this key. */
-  get(key: string): Held | undefined {
+  get(key: string): MessageInHand | undefined {
     return this.#held.get(key)
   }
 
@@ -51,17 +51,17 @@ export class HeldMessages {
   }
 
   /** Adds a message in hand. */
-  add(held: Held): void {
+  add(held: MessageInHand): void {
     if (held.key !== undefined) this.#held.set(held.key, held)
   }
 
   /** Removes a message that is no longer in hand. */
-  forget({ key }: Held): void {
+  forget({ key }: MessageInHand): void {
     if (key !== undefined) this.#held.delete(key)
   }
 
   /** Acknowledges a message that was handled. */
-  acknowledge(held: Held): void {
+  acknowledge(held: MessageInHand): void {
     held.delivery.ack()
     this.forget(held)
     if (held.key !== undefined) this.#known.set(held.key, true)

@@ -1,7 +1,7 @@
 /** What the store does about a bucket that Redis denies. */
 import { expect, it } from 'vitest'
 import type { Granted } from '../../src/redis/call.ts'
-import { decisionsOf } from '../../src/redis/question.ts'
+import { decisionsOf } from '../../src/redis/peer-call.ts'
 
 const second = 1_000_000
 const [never, hour] = [2 ** 53 - 1, 3_600 * second]
@@ -23,7 +23,7 @@ it.each([
   const asked = { wishes: [{ buckets: ['crm'], units: [1], count: 1, lifeMs: 100 }], epoch: 'e', sentMs: 0 }
   const result: Granted = { granted: 0, waitUs, lacking: 0, startUs: 0, cause, quietUs }
   const times = { requestedMs: 0, receivedMs: 1, late: [0] }
-  const question = { buckets: ['crm'], items: [], itemOf: [0] }
-  const { holds } = decisionsOf(asked, question, [result], times, { isQuick: () => false, isAlone: true })
+  const call = { buckets: ['crm'], items: [], itemOf: [0] }
+  const { holds } = decisionsOf(asked, call, [result], times, { isQuick: () => false, isAlone: true })
   expect(holds.get('crm')?.us).toBe(us)
 })

@@ -1,11 +1,11 @@
 /** The door of a worker without a store, with limits that are made up. */
 import { expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
-import { Gate } from '../../src/direct/gate.ts'
+import { StartQueue } from '../../src/direct/start-queue.ts'
 import type { Entry } from '../../src/direct/intake.ts'
 import { until } from '../until.ts'
 
-it('the gate begins nothing that is called off while its grant is requested, and gives that back', async () => {
+it('the queue begins nothing that is called off while its grant is requested, and gives that back', async () => {
   const at = { asked: 0, started: [] as Entry[], unused: [] as unknown[], ended: [] as unknown[] }
   let grant = () => {}
   const limiter = {
@@ -18,7 +18,7 @@ it('the gate begins nothing that is called off while its grant is requested, and
     freePlaces: (...given: unknown[]) => at.ended.push(given),
   }
   const off = new Set<Entry>()
-  const gate = new Gate({
+  const queue = new StartQueue({
     limits: { limiter, bookings: { findBooked: () => undefined } } as never,
     clock: systemClock,
     free: () => 1,
@@ -33,11 +33,11 @@ it('the gate begins nothing that is called off while its grant is requested, and
     return own as unknown as Entry
   }
   const [one, other] = [entry('one'), entry('other')]
-  gate.add(one)
+  queue.add(one)
   await until(() => at.asked === 1, 'its grant is requested')
-  expect(gate.remove(() => true)).toEqual([])
+  expect(queue.remove(() => true)).toEqual([])
   off.add(one)
-  gate.add(other)
+  queue.add(other)
   grant()
   await until(() => at.asked === 2, 'that of the next one is requested')
   grant()
@@ -47,9 +47,9 @@ it('the gate begins nothing that is called off while its grant is requested, and
   expect(at.ended).toEqual([['g', ['one']]])
 })
 
-it('the gate requests grants of keys with line breaks apart from those of other keys', async () => {
+it('the queue requests grants of keys with line breaks apart from those of other keys', async () => {
   const asked: number[][] = []
-  const gate = new Gate({
+  const queue = new StartQueue({
     limits: {
       limiter: {
         async take(wants: { count: number }[]) {
@@ -70,7 +70,7 @@ it('the gate requests grants of keys with line breaks apart from those of other 
   })
   const add = (...holds: string[]) => {
     const own = { buckets: holds, holds, units: [1, 1], progress: { denied: 0 }, delivery: { isInHand: true } }
-    gate.add(own as unknown as Entry)
+    queue.add(own as unknown as Entry)
   }
   // After the first one two begin at a time.
   add('a:1', 'b:2')
@@ -80,11 +80,11 @@ it('the gate requests grants of keys with line breaks apart from those of other 
   expect(asked).toEqual([[1], [1, 1]])
 })
 
-it('the gate drops all messages that a lost connection has left, however many', () => {
+it('the queue drops all messages that a lost connection has left, however many', () => {
   let room = 0
   const started: Entry[] = []
   const lost: Entry[] = []
-  const gate = new Gate({
+  const queue = new StartQueue({
     limits: undefined,
     clock: systemClock,
     free: () => room,
@@ -95,11 +95,11 @@ it('the gate drops all messages that a lost connection has left, however many', 
     endIfCalledOff: () => false,
   })
   const entry = (isInHand: boolean) => ({ buckets: [], delivery: { isInHand } }) as unknown as Entry
-  for (let i = 0; i < 20_000; i++) gate.add(entry(false))
+  for (let i = 0; i < 20_000; i++) queue.add(entry(false))
   const own = entry(true)
-  gate.add(own)
+  queue.add(own)
   room = 1
-  gate.startWaiting()
+  queue.startWaiting()
   expect(lost).toHaveLength(20_000)
   expect(started).toEqual([own])
 })

@@ -5,9 +5,9 @@
 import { limitOf } from '../core/bucket.ts'
 import { caughtUpMs, type Moment, readMoment } from '../core/clock.ts'
 import { hash64 } from '../core/hash.ts'
-import { RecentMap } from '../core/recent.ts'
+import { RecentMap } from '../core/recent-map.ts'
 import { perStore, type Store } from '../db/store.ts'
-import { type Counted, type Match, matchesOf, WindowWitness } from '../limits/counts.ts'
+import { type Counted, type Match, matchesOf, WindowWitness } from '../limits/vendor-counts.ts'
 import type { Count } from '../vendors/answer.ts'
 
 /** How much earlier than stated a window may begin: vendors state times in whole seconds, and the statement takes time. */

@@ -6,13 +6,13 @@ import type { Throttle } from './throttle.ts'
 import type { Waiters } from '../core/waiters.ts'
 
 /** A kind of task, and how many more of its attempts can begin. */
-export interface KindRoom {
+export interface KindSlots {
   tasks: ReadonlySet<string>
   free: number
 }
 
-/** Parameters of `Places`; see the fields. */
-export interface PlacesOptions {
+/** Parameters of `FreeSlots`; see the fields. */
+export interface FreeSlotsOptions {
   outlet: Pick<Outlet, 'slots' | 'free' | 'kinds'>
   finisher: Pick<Finisher, 'backlog'>
   /** The worker's own rate. */
@@ -24,33 +24,33 @@ export interface PlacesOptions {
   countPending(tasks?: ReadonlySet<string>): number
 }
 
-/** Counts places for jobs. */
-export class Places {
-  readonly #options: PlacesOptions
+/** Counts the free slots of a worker. */
+export class FreeSlots {
+  readonly #options: FreeSlotsOptions
 
-  constructor(options: PlacesOptions) {
+  constructor(options: FreeSlotsOptions) {
     this.#options = options
   }
 
-  /** Places that are kept for jobs on their way. */
+  /** Slots that are kept for jobs on their way. */
   kept = 0
 
   /** Returns how many more jobs may be claimed. */
-  free(): number {
-    return Math.min(this.freeInOutlet(), this.#allowedByThrottle())
+  count(): number {
+    return Math.min(this.countInOutlet(), this.#allowedByThrottle())
   }
 
   /**
    * Returns how many more jobs may be claimed that begin later. 0 if a task needs more than a slot, because at a job's
    * instant only slots are checked again.
    */
-  freeAhead(): number {
+  countAhead(): number {
     const { outlet, ahead } = this.#options
     return outlet.kinds.length > 0 ? 0 : ahead.room(outlet.slots)
   }
 
-  /** Returns how many more jobs may be claimed of each kind of task that needs more than a place. */
-  kinds(): KindRoom[] {
+  /** Returns how many more jobs may be claimed of each kind of task that needs more than a slot. */
+  countByKind(): KindSlots[] {
     const { outlet, countPending } = this.#options
     return outlet.kinds.map((kind) => {
       const free = kind.free() - this.kept - countPending(kind.tasks)
@@ -59,7 +59,7 @@ export class Places {
   }
 
   /** Returns how many attempts the outlet can begin, beside those on their way to it. */
-  freeInOutlet(): number {
+  countInOutlet(): number {
     const { outlet, finisher, ahead, countPending } = this.#options
     // While the store is slow, ends of attempts wait for it. No more of them than there are slots may pile up.
     const piled = Math.max(0, finisher.backlog - outlet.slots)
@@ -68,12 +68,12 @@ export class Places {
   }
 
   /** Returns how many attempts may begin now that nothing else is on its way: never less than 0. */
-  freeSlots(): number {
+  countNow(): number {
     return Math.max(0, this.#options.outlet.free() - this.kept)
   }
 
-  /** Resolves when `free()` is at least `least`, or `signal` is aborted. */
-  waitForFree(least: number, signal?: AbortSignal): Promise<void> {
+  /** Resolves when `count()` is at least `least`, or `signal` is aborted. */
+  waitFor(least: number, signal?: AbortSignal): Promise<void> {
     return this.#options.waiters.waitUntil(() => this.#isFree(least), signal)
   }
 
@@ -83,14 +83,14 @@ export class Places {
   }
 
   /**
-   * Returns whether `least` places are free. If only the rate is in the way, the waiters check again when it lets an
+   * Returns whether `least` slots are free. If only the rate is in the way, the waiters check again when it lets an
    * attempt begin.
    */
   #isFree(least: number): boolean {
     const { throttle, waiters } = this.#options
     const allowed = this.#allowedByThrottle()
-    const hasPlaces = this.freeInOutlet() >= least
-    if (hasPlaces && allowed === 0) throttle?.callWhenAllowed(waiters.recheck)
-    return hasPlaces && allowed >= least
+    const hasSlots = this.countInOutlet() >= least
+    if (hasSlots && allowed === 0) throttle?.callWhenAllowed(waiters.recheck)
+    return hasSlots && allowed >= least
   }
 }

@@ -6,7 +6,7 @@ import { matches, unrouted } from '../events/names.ts'
 import { entriesOf } from './entries.ts'
 
 /** Looks at each type once, after its first event. */
-export class Unheard {
+export class UnroutedEvents {
   readonly #log: Log
   readonly #known = new Set<string>()
   /** Types that are still to be looked at. */

@@ -1,12 +1,12 @@
-/** Converts wishes for grants into a request to Redis, and its answer into a decision on each wish. Pure. */
+/** Converts wishes for grants into a call of Redis, and its answer into a decision on each wish. Pure. */
 import type { PeerDecision, PeerRequest } from '../limits/peer.ts'
 import type { Granted, Item } from './call.ts'
 
 /** An item, and the moment (monotonic ms) before which its grants may not be used; undefined: at once. */
 export type WishedItem = Item & { notBeforeMs: number | undefined }
 
-/** A request to Redis for a list of wishes. */
-export interface PeerQuestion {
+/** A call of Redis for a list of wishes. */
+export interface PeerCall {
   /** Their names; items have their indexes. */
   buckets: string[]
   items: WishedItem[]
@@ -15,10 +15,10 @@ export interface PeerQuestion {
 }
 
 /**
- * Returns the request for these wishes.
+ * Returns the call for these wishes.
  * @param isShared returns whether Redis has a bucket
  */
-export function questionOf({ wishes }: PeerRequest, isShared: (bucket: string) => boolean): PeerQuestion {
+export function callOf({ wishes }: PeerRequest, isShared: (bucket: string) => boolean): PeerCall {
   const places = new Map<string, number>()
   const items: WishedItem[] = []
   const itemOf = wishes.map(({ buckets, units, count, notBeforeMs }) => {
@@ -63,7 +63,7 @@ interface Times {
   late: readonly number[]
 }
 
-/** What is known here about the buckets of a request. */
+/** What is known here about the buckets of a call. */
 export interface Known {
   /** Returns whether a bucket has only rates of which a unit drains within a second. */
   isQuick: (bucket: string) => boolean
@@ -79,7 +79,7 @@ const holdCauses = { used: 'used', held: 'closed', others: 'others', behind: 'us
  */
 export function decisionsOf(
   { wishes }: PeerRequest,
-  { buckets, itemOf }: PeerQuestion,
+  { buckets, itemOf }: PeerCall,
   results: readonly Granted[],
   { requestedMs, receivedMs, late }: Times,
   { isQuick, isAlone }: Known,

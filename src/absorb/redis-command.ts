@@ -6,7 +6,7 @@ import { SluiceError, StoreError } from '../core/errors.ts'
  * is sent again, and must not be dropped. What Redis itself refuses, and what is too deep to be written, stays as it is.
  * @throws StoreError SLUICE_REDIS_UNREACHABLE; the errors of the command
  */
-export async function reachRedis<T>(command: () => Promise<T>): Promise<T> {
+export async function runOnRedis<T>(command: () => Promise<T>): Promise<T> {
   try {
     return await command()
   } catch (error) {

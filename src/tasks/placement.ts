@@ -15,10 +15,10 @@ import { checkName } from './checks.ts'
 import type { AnyTask } from './task.ts'
 
 /** The place where a job waits. */
-export type Place = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fair' | 'buckets' | 'costs'>
+export type Placement = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fair' | 'buckets' | 'costs'>
 
 /** A new place for a job that the store has already (claim/finish/readmit_jobs.sql): fields that are left out stay as they are. */
-export interface Readmission extends Place {
+export interface Readmission extends Placement {
   task?: string
   tags?: readonly string[]
   /** `delayUs`: from now; `atUs`: since 1970. Whole microseconds. */
@@ -45,14 +45,14 @@ type Known = Partial<Had> & { readonly expect?: Expect | undefined }
  * Computes a job's place.
  * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_OPTION, SLUICE_BAD_COST, SLUICE_COST_ABOVE_CAPACITY
  */
-export function placeOf(
+export function placementOf(
   task: AnyTask,
   stored: unknown,
   queue: string,
   priority: number,
   buckets: readonly string[],
   known: Known = {},
-): Place {
+): Placement {
   const key = task.fair === undefined ? undefined : fairKey(task.fair, stored)
   const fair = key === undefined ? null : `${task.name}:${key}`
   const weight = weightOf(task, stored, key ?? splitBucket(buckets.find((bucket) => bucket.includes(':')) ?? '').key)
@@ -116,11 +116,11 @@ function asTaken(limit: Limit, bucket: string): Limit {
  * gave stay, too.
  * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY
  */
-export function placeNow(
+export function placementNow(
   task: AnyTask,
   job: { readonly input: unknown; readonly queue: string; readonly priority: number } & Had,
   ruledKeys?: Readonly<Record<string, string>>,
-): Place | undefined {
+): Placement | undefined {
   if (task.limits.length === 0) return undefined
   const { input, queue, priority } = job
   const had = job.buckets ?? []
@@ -132,7 +132,7 @@ export function placeNow(
   const demanded = bucketsOf(task, input, given && Object.fromEntries(given), share)
   if (demanded.every((bucket) => had.includes(bucket))) return undefined
   const isNamed = (bucket: string) => task.limits.some(({ name }) => name === splitBucket(bucket).limit)
-  return placeOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))], job)
+  return placementOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))], job)
 }
 
 /**

@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { closedError } from '../../src/core/errors.ts'
-import { repeatUntilAnswered } from '../../src/db/again.ts'
+import { repeatUntilAnswered } from '../../src/db/repeat-request.ts'
 
 it('a store that is closed is asked once', async () => {
   let tries = 0

@@ -47,7 +47,7 @@ export interface PutOff {
 }
 
 /** The messages that the workers of one Redis hold. */
-export class HeldMessages {
+export class UnackedMessages {
   readonly #redis: RedisConnection
   readonly #prefix: string
   readonly #visibleAfterMs: number
