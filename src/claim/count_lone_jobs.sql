@@ -2,10 +2,10 @@
 -- ahead of time, whichever are more.
 -- p_lane: the lane; p_rooms: what its buckets allow, in their order
 -- p_arrived: how many jobs have arrived for it
--- take: how many jobs
+-- take: how many jobs the claim takes
 -- blocked: the position of the bucket that allows no more; null: no bucket denied it
 -- ahead: null: nothing is granted ahead, and no list has to be due before its bucket has room
--- probing: a bucket may try the vendor at one of the instants of ahead, though it could not now
+-- probing: a bucket that cannot try its vendor now (`engine.refuse_buckets`) can do so at one of the instants of ahead
 create or replace function engine.count_lone_jobs(
   p_lane sluice.lane, p_rooms engine.room[], p_want integer, p_arrived bigint, p_now bigint, p_ahead integer,
   out take integer, out blocked integer, out ahead engine.ahead, out probing boolean)

@@ -1,7 +1,7 @@
--- Returns the classes for which the caller of a claim that got as many jobs as it wanted wakes another worker
--- (`engine.wake_workers`), because there may be more jobs, and senders wake few workers. Null: no other worker is idle,
--- or this claim was ahead of time, and another worker is going to wake by itself for the limit's next units. The worker
--- itself is idle no longer.
+-- Returns the classes for which another worker is to be woken (`engine.wake_workers`), after a claim that got as many
+-- jobs as it wanted: there may be more, and senders wake few workers. Null: no other worker is idle, or the claim was
+-- ahead of time, and another worker is going to wake by itself for the limit's next units. The claim's own worker is no
+-- longer registered as idle.
 -- p_classes: the classes of the claim
 -- p_is_ahead: the claim was ahead of time
 create or replace function engine.find_classes_to_wake(

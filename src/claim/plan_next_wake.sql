@@ -7,8 +7,8 @@
 -- free until `engine.most_ahead_us`. It takes three times as many if a lead of 80 ms shows that jobs wait beside the
 -- slots (`engine.grant_lanes_ahead`), because twice as many jobs as there are slots may (claim/ahead-jobs.ts). A worker
 -- that wakes too early finds nothing; when a sleeper would wake so late that units are lost, this worker wakes before
--- it. In the simulation of test/claim/sleep.test.ts 8 workers made 0.67 claims a job at 20/s without the quarter of the
--- lead by which a claim ahead of time is later, and 0.33 with it.
+-- it. A claim ahead of time comes a quarter of its lead later: in the simulation of test/claim/sleep.test.ts 8 workers
+-- then made 0.33 claims a job at 20/s, and 0.67 without that quarter.
 -- p_classes: the worker's classes that no gate holds back
 -- p_tasks: the only tasks of which the worker can start a job now; null: all of its tasks.
 -- p_idle: register the worker as idle

@@ -1,5 +1,6 @@
--- Returns when a job is due that is not due yet; null for any other job. A claim notes later, or without workers never,
--- that a job is due (`engine.promote_due_jobs`), so due_at alone does not show it.
+-- Returns when a job is due that is not due yet; null for any other job. A due_at that is set does not show that the
+-- job is scheduled: claims clear it some time after the job is due (`engine.promote_due_jobs`), and never without
+-- workers.
 -- p_job: an unfinished job.
 create or replace function engine.scheduled_until(p_job sluice.job) returns timestamptz language plpgsql as $$
 begin

@@ -47,7 +47,7 @@ begin
   select array_agg(id), array_agg(distinct queue) into v_new, v_queues from fresh;
   -- An event that was emitted before, and deleted since, may be emitted again.
   if p_late or exists (select 1 from unnest(v_new) j (id) where j.id < v_floor) then
-    perform engine.delete_ended_jobs(v_new);
+    perform engine.delete_repeated_jobs(v_new);
   end if;
   if p_notify and v_queues is not null then perform engine.wake_queues(v_queues); end if;
   return coalesce(cardinality(v_new), 0);

@@ -1,6 +1,6 @@
--- Raises or ends an alarm, unless it is like that, or has changed within the last minute. Returns whether it did: of
--- several workers that try, one does.
--- p_subject: what it is about; '': the store
+-- Raises or ends an alarm. Does nothing if it is raised, or has ended, already, or if it has changed within the last
+-- minute. Returns whether it changed the alarm: if several workers try, it returns true to one of them.
+-- p_subject: what the alarm is about; '': the store
 create or replace function engine.change_alarm(p_alarm text, p_subject text, p_raised boolean) returns boolean
 language plpgsql as $$
 declare

@@ -43,7 +43,7 @@ begin
     v_back := engine.return_uncalled(array(select u.id from unnest(v_ids, v_unused) u (id, unused) where u.unused),
       array(select u.claim from unnest(v_claims, v_unused) u (claim, unused) where u.unused));
     update sluice.job j set attempts = engine.append_attempt(j, 'lost', null,
-      engine.report_attempt(j.dispatched_at, v_now, v_lost.id, v_lost.host, v_lost.version), v_error::text, null)
+      engine.attempt_report(j.dispatched_at, v_now, v_lost.id, v_lost.host, v_lost.version), v_error::text, null)
     from unnest(v_ids, v_claims) u (id, claim) where j.id = u.id and j.claim = u.claim;
     with mine as (
       select j.id from unnest(v_ids, v_claims) u (id, claim) join sluice.job j on j.id = u.id and j.claim = u.claim

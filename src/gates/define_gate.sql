@@ -1,6 +1,6 @@
--- Creates a gate or changes it; a gate that is like this already is left alone. It wakes the workers when the gate is
--- new, or changed and without end, because jobs that it held back may start now. Claims under way
--- still hand out jobs that may begin now; grants ahead of time are called back.
+-- Creates a gate or changes it; an equal gate is left as it is. It wakes the workers when the gate is new, or was
+-- changed and has no end, because jobs that it held back may start now. Claims under way still hand out jobs that may
+-- begin now; grants ahead of time are called back.
 -- p_lasts: seconds until the gate ends; once half of them are over, the same call renews it. Null: it has no end.
 -- Other parameters: the columns of sluice.gate.
 create or replace function engine.define_gate(

@@ -1,6 +1,6 @@
 /**
  * When a vendor's failures open the circuit of a bucket. Pure. `limits/ledger/count_failures.sql` counts them, and
- * `limits/ledger/trial_distance.sql` computes how far apart the trials are; `test/limits/circuit.ts` specifies both.
+ * `limits/ledger/trial_interval.sql` computes how far apart the trials are; `test/limits/circuit.ts` specifies both.
  */
 import { inspect } from 'node:util'
 import { badLimit } from './rule.ts'

@@ -20,7 +20,7 @@ begin
     update sluice.job set dispatched_at = least(dispatched_at, v_now) where id = p_id;  -- no later than its end
     perform engine.call_back_grants_ahead(array[p_id::text]);
   end if;
-  v_report := (select engine.report_attempt(j.dispatched_at, v_now, w.id, w.host, w.version) from sluice.job j
+  v_report := (select engine.attempt_report(j.dispatched_at, v_now, w.id, w.host, w.version) from sluice.job j
     join sluice.claim c on c.id = j.claim join sluice.worker w on w.id = c.worker where j.id = p_id);
   with gone as (
     delete from sluice.job j where j.id = p_id

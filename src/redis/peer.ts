@@ -331,7 +331,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
     const { store } = this.#options
     try {
       if (cause === 'unreadable') await parkUnreadable(store, bucket, this.#limiter.keyOf(bucket))
-      else if (cause === 'others') await store.run('limits/redis/stop_grants_ahead', [[hash64(bucket)]])
+      else if (cause === 'others') await store.run('limits/redis/pause_grants_ahead', [[hash64(bucket)]])
       else await store.call('hold_buckets', [[hash64(bucket)], us, null, cause])
     } catch (error) {
       // The store then grants what Redis denies, until the next answer.

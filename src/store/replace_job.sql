@@ -1,7 +1,8 @@
--- Makes room for a job that replaces the one which has its idempotency key. If no handler was called for that job, it
--- is deleted and the new job takes over its id. Else (one was, it has ended, or there is none) the key passes to p_id.
--- A call with a p_id that was used before is the same send, repeated because its reply was lost: it replaces nothing
--- more, and returns the key's present job, whatever has happened to that job meanwhile.
+-- Prepares the insertion of a job that replaces the job which has its idempotency key. If that job waits and no attempt
+-- of it was made, it is deleted, and the new job takes over its id. If it runs, was attempted or snoozed, or has ended,
+-- it stays, and the key passes to p_id. A call with a p_id that was used before is the same send, repeated because its
+-- reply was lost: it replaces nothing more, and returns the key's present job, whatever has happened to that job
+-- meanwhile.
 -- p_task, p_key: the idempotency key.
 -- p_id: the new job's id.
 -- p_seconds: how long the key is kept.

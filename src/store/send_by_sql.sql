@@ -40,7 +40,7 @@ begin
   if engine.send_unchecked(v_id, v_task, v_queue, coalesce(v_given.priority, 0), v_given.due, v_given.tags, v_input,
                 v_given.expires, v_given.notify)
      and v_given.id is not null then
-    perform engine.delete_ended_jobs(array[v_id]);
+    perform engine.delete_repeated_jobs(array[v_id]);
   end if;
   if v_given.id is not null then
     perform engine.check_tasks_of_ids(array[v_id], array[concat_ws(E'\x1f', v_task, (

@@ -55,7 +55,7 @@ begin
   select array_agg(id), bool_or(due_at is not null), (select array_agg(distinct class) from arrived)
   into v_new, v_scheduled, v_classes from fresh;
   if p_known then
-    perform engine.delete_ended_jobs(v_new);
+    perform engine.delete_repeated_jobs(v_new);
     v_old := array(select i.id from unnest(p_ids) i (id) group by i.id
       having count(*) > 1 or i.id <> all (coalesce(v_new, '{}'))
         or not exists (select 1 from sluice.job j where j.id = i.id offset 0));

@@ -150,7 +150,7 @@ describe('locks', () => {
     )
     const seen = { name: kept.name, ages: 0, age: 0, late: 0, answers: 0, least: 0, most: 0, sound: true }
     for (const name of [kept.name, seats.name, kept.name])
-      await run('record_measured', newId(), 'host', JSON.stringify([{ ...seen, name }]))
+      await run('record_measurements', newId(), 'host', JSON.stringify([{ ...seen, name }]))
     const used = ['locks.rate:t1', 'locks.rate:t0'].map(hash64)
     await run('charge_others', used, [900, 900], [0, 0], [0, 0], [60_000_000, null], null)
     await run('charge_again', used, [1, 2], null)

@@ -224,7 +224,7 @@ describe('the margin of a fleet with slow answers', () => {
     let frozenUs = 0
     const run: typeof store.run = async (name, params) => {
       const rows = await store.run<never>(name, params)
-      return name === 'limits/definitions/read_measured'
+      return name === 'limits/definitions/read_measurements'
         ? rows.map((row: { read: number }) => ({ ...row, read: row.read - frozenUs }) as never)
         : rows
     }

@@ -78,7 +78,7 @@ describe.each(mainEngines)('failures in a row, on $name', (engine) => {
       for (const bucket of [0n, 77n, -1n, 255n])
         for (const n of [1, 2, 3, 11, 1_000])
           for (const ageUs of [0, 61_000_000, 4e12]) {
-            const [row] = await at.db.query<{ us: string }>(`select ${fn}.trial_distance($1, $2, $3, $4) as us`, [
+            const [row] = await at.db.query<{ us: string }>(`select ${fn}.trial_interval($1, $2, $3, $4) as us`, [
               cause,
               bucket,
               n,

@@ -1,6 +1,6 @@
 /**
  * Counts a vendor's failures, and computes how far apart the trials of a bucket are. Pure. This is the specification of
- * `src/limits/ledger/count_failures.sql` and `src/limits/ledger/trial_distance.sql`.
+ * `src/limits/ledger/count_failures.sql` and `src/limits/ledger/trial_interval.sql`.
  */
 import { apartUs, type Cause, countMax } from '../../src/limits/circuit.ts'
 

@@ -1,7 +1,7 @@
--- Corrects the recorded numbers of waiting jobs of classes. Claims count jobs when they arrive and when they are
--- claimed, so those that were cancelled, replaced, moved, parked, or have expired, still count until nothing of the
--- class waits. A claim could know better only by reading more than it needs. This function counts the jobs of up to 100
--- classes, selected at random, without locks, and subtracts what a number exceeds them by. It leaves out
+-- Corrects the recorded numbers of waiting jobs of classes. Claims add jobs that arrive, and subtract jobs that they
+-- claim. So jobs that were cancelled, replaced, moved or parked, or have expired, still count until nothing of the
+-- class waits; a claim does not read enough to know better. This function counts the jobs of up to 100 classes,
+-- selected at random, without locks, and subtracts from each recorded number by how much it is too high. It leaves out
 -- classes with more than 100,000 jobs or 20,000 lanes, and reads 100,000 jobs in all; the next call comes in a minute.
 create or replace function engine.recount_waiting() returns void
 language plpgsql set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$

@@ -26,7 +26,7 @@ export async function adapt(sql: Sql, limit: Limit): Promise<void> {
   const rule = limit.rules.find(({ kind }) => kind === 'rate')
   if (limit.adaptive === undefined || rule === undefined) return
   const { windowUs } = rule
-  const [row] = await sql.run<Row>('limits/definitions/read_course', [limit.name, windowUs])
+  const [row] = await sql.run<Row>('limits/definitions/read_adaptive_limit', [limit.name, windowUs])
   const units = row?.spec.rules.find(({ kind }) => kind === 'rate')?.units
   if (row === undefined || units === undefined || (row.source !== 'code' && row.source !== 'found')) return
   const { used, is_refused: isRefused } = row

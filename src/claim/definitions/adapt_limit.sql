@@ -1,7 +1,8 @@
 -- Puts in force what the fleet has found (a rate, limits/adaptive.ts) or measured (a margin, limits/margin.ts). Returns
 -- false, and changes nothing, if the limit's definition has changed since it was read, because another process was
--- first; or, for a margin, if another process has joined, which has measured nothing yet, or if it was read more than
--- three seconds ago: a process that has reported a longer way since then uses it after four (limits/samples.ts).
+-- first. For a margin it also returns false if another process has joined, which has measured nothing yet, or if the
+-- measurements were read more than three seconds ago: a process relies on a longer way four seconds after it has
+-- reported that (limits/samples.ts).
 -- p_version: the newest version when it was read.
 -- p_source: found or measured.
 -- p_known: how many processes were known when it was read; null: it does not matter.

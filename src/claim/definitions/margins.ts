@@ -205,7 +205,7 @@ export class Margins {
       return { name, ages, age: ageUs, late: latePart, answers, least: leastUs, most: mostUs, sound: isSound }
     })
     await retryOnDeadlock(this.#store.clock, () =>
-      this.#store.call('record_measured', [this.#process, hostname(), JSON.stringify(seen)]),
+      this.#store.call('record_measurements', [this.#process, hostname(), JSON.stringify(seen)]),
     )
     for (const { name } of seen) this.#recordedMs.set(name, nowMs)
     const atMs = this.#store.clock.monotonicMs()
@@ -220,7 +220,7 @@ export class Margins {
   }
 
   #read(names: readonly string[]): Promise<Row[]> {
-    return this.#store.run<Row>('limits/definitions/read_measured', [names])
+    return this.#store.run<Row>('limits/definitions/read_measurements', [names])
   }
 
   #learn({ name, spec, fixed }: Row): void {

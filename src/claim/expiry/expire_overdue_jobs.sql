@@ -1,7 +1,7 @@
 -- Ends the jobs that cannot begin any more: those that have expired, waiting or scheduled, those that cost too much
--- (`engine.refuse_dear_jobs`), and those that cannot begin before they expire (`engine.expire_hopeless_jobs`). Returns
--- how many it dealt with. No limit is charged. It does nothing while another process does the same, and waits for no
--- row: a job that is locked is left to the next call.
+-- (`engine.refuse_expensive_jobs`), and those that cannot begin before they expire (`engine.expire_hopeless_jobs`).
+-- Returns how many it dealt with. No limit is charged. It does nothing while another process does the same, and waits
+-- for no row: a job that is locked is left to the next call.
 create or replace function engine.expire_overdue_jobs() returns integer language plpgsql
   set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -22,5 +22,5 @@ begin
   select array_agg(g::sluice.job) into v_jobs from gone g;
   perform engine.record_failed_jobs(v_jobs, 'expired', 'SLUICE_EXPIRED', 'it could not begin within its maxWait');
   if cardinality(v_jobs) >= v_most then return cardinality(v_jobs); end if;
-  return coalesce(cardinality(v_jobs), 0) + engine.refuse_dear_jobs() + engine.expire_hopeless_jobs();
+  return coalesce(cardinality(v_jobs), 0) + engine.refuse_expensive_jobs() + engine.expire_hopeless_jobs();
 end $$;

@@ -1,7 +1,7 @@
 -- Records jobs that were just deleted as failed without another attempt: lost too often or in doubt
 -- (`engine.rescue_worker`), too late to begin (`engine.expire_overdue_jobs`), unable to begin in time
--- (`engine.expire_hopeless_jobs`), or too expensive for their limits (`engine.refuse_dear_jobs`). It sends the jobs
--- that their tasks want for failures (`engine.send_failure_jobs`).
+-- (`engine.expire_hopeless_jobs`), or too expensive for their limits (`engine.refuse_expensive_jobs`). It sends the
+-- jobs that their tasks want for failures (`engine.send_failure_jobs`).
 -- p_jobs: the deleted jobs. Null: none.
 -- p_reason: the reason of the failure.
 -- p_code: the code of the error.

@@ -1,11 +1,11 @@
 -- Checks that the store has lost nothing, and that its clock is not behind a time that the limiter's clock has shown.
--- If the store lacks something that it had, begins the next epoch: limits close (limits/room/bucket_room.sql), and
--- workers get ids that no worker has had. If the store's clock was set back, moves the limiter's clock on by as much:
--- the newest grant gives the least time that it has shown, and p_least is nearer. What the caller knows (null:
--- nothing):
+-- If the store lacks something that it had, this begins the next epoch: limits close (limits/room/bucket_room.sql), and
+-- workers get ids that no worker has had. If the store's clock was set back, this moves the limiter's clock forward, to
+-- the latest time that it is known to have shown: that of the newest grant, or p_least if that is later.
+-- What the caller knows; null: nothing.
 -- p_least: the limiter's clock shows this time or a later one.
 -- p_n, p_lsn: in epoch p_n the log was on disk up to p_lsn.
--- The present state:
+-- The result, after the correction:
 -- now_us, clock_lead_us, watched: the limiter's clock, its lead over the store's, whether that is watched for steps.
 -- n, lsn: the epoch; the position up to which the log is on disk.
 -- renewal: buckets wait for their new definition (engine.rebuild_next_bucket).

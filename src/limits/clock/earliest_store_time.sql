@@ -1,7 +1,7 @@
--- Returns the earliest time that the store's clock would show now if it had kept one of the settings that it had within
--- the last p_ms milliseconds (a step changes its setting). An instant that was written within p_ms, as the store's
--- clock showed it then, is over when it is earlier than this time.
--- p_ms: in milliseconds.
+-- Returns a time of the store's clock before which instants are surely over, whatever steps the clock made since they
+-- were written. Each step changes the clock's setting. For each setting of the last p_ms milliseconds this computes
+-- what the clock would show now, and returns the earliest of these times.
+-- p_ms: the instants were written within so many milliseconds.
 create or replace function engine.earliest_store_time(p_ms bigint, p_cap bigint)
 returns timestamptz language plpgsql as $$
 declare

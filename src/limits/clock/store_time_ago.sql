@@ -1,6 +1,6 @@
--- Returns a time of the store's clock that it showed p_ms ago, such that all that is written later has a later time.
--- Ages are measured by the limiter's clock, which goes on evenly when the store's clock steps.
--- p_ms: age in milliseconds.
+-- Returns what the store's clock showed p_ms milliseconds ago, or an earlier time if the clock was set back since:
+-- every time that was written later than p_ms ago is later than the result. Ages are measured by the limiter's clock,
+-- which has no steps.
 create or replace function engine.store_time_ago(p_ms bigint, p_cap bigint) returns timestamptz language plpgsql as $$
 declare
   v_at bigint := engine.limiter_now_us(p_cap) - p_ms * 1000;

@@ -1,8 +1,8 @@
--- Returns what a rate or a pace of a changed definition owes at the time of a bucket's newest row (p_row): the largest
--- sum, over all moments in its last three spans, of what was granted since, less what would have drained. Three
--- spans are as far as limits/proof.ts checks a rate. A window longer than one span may hold what the definition of the
--- newest grant allowed: where the sum reaches further back than one span, what that definition allowed beyond the new
--- one is subtracted. As `owedByRate` in test/limits/rebuild.ts, in the same steps of floating-point arithmetic.
+-- Returns what a rate or a pace of a changed definition owes at the time of a bucket's newest row (p_row). For each
+-- moment of the last three spans it takes what was granted since then, less what has drained since then, and returns
+-- the largest of these sums. limits/proof.ts checks a rate no further back than three spans. A sum over more than one
+-- span may include what the definition of the newest grant allowed and the new one does not: that is subtracted. As
+-- `owedByRate` in test/limits/rebuild.ts, in the same steps of floating-point arithmetic.
 -- p_def: the definition in force.
 -- p_rule: place of the rate, or the pace, in it.
 create or replace function engine.rebuild_rate_debt(p_row sluice.ledger, p_def sluice.limit_def, p_rule integer)

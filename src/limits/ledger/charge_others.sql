@@ -1,9 +1,9 @@
 -- Charges buckets for what others have used of the same account, as vendors' counts show it (engine.find_others_use).
 -- The ledger row has no claim and the cause `others`: the units cannot be given back, and are none that the limit has
 -- granted. A bucket of which the vendor has nothing left is held until the vendor's count begins anew, if that time is
--- known. Both only tighten. A window of ours forgets the units when the vendor's count begins anew, if that is known,
--- or up to a part later.
--- Nothing is locked or written for a bucket with nothing to charge.
+-- known. Neither can make a limit grant more. If it is known when the vendor's count begins anew, the units leave our
+-- window at that time, or up to a part later.
+-- A bucket with nothing to charge is neither locked nor written.
 -- p_buckets: their ids, each once; the other arrays have an element for each.
 -- p_most, p_left: as in engine.find_others_use.
 -- p_since_us: what was granted so many microseconds ago, or earlier, is not in the vendor's count.

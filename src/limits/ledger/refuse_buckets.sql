@@ -2,7 +2,7 @@
 -- buckets that this concerns: those of the request's keys. A bucket that requests of several keys share is held only if
 -- three of those keys were refused within a second. After the hold the bucket grants one request at a time, until the
 -- vendor accepts one (engine.accept_buckets). It holds them for as long as the vendor states; if the vendor states no
--- time, engine.trial_distance decides (a second to a minute, after refusals). A bad answer counts as one more in a row
+-- time, engine.trial_interval decides (a second to a minute, after refusals). A bad answer counts as one more in a row
 -- only if its request was sent after the newest bad answer arrived. Any other one lengthens the hold only if the vendor
 -- states a time.
 -- p_buckets: the buckets that it concerns.
@@ -49,7 +49,7 @@ begin
       cause = case when p_again then r.cause else p_cause end, host = case when p_again then r.host else p_host end
     where v_is_new;
     select * into v_row from sluice.refusal r where r.bucket = v_bucket;
-    v_wait := engine.trial_distance(v_row.cause, v_bucket, v_row.n, v_now - v_row.since);
+    v_wait := engine.trial_interval(v_row.cause, v_bucket, v_row.n, v_now - v_row.since);
     perform engine.hold_buckets(
       array[v_bucket], coalesce(p_wait_us, case when v_is_new then v_wait else 0 end), p_cap, null, v_wait);
     wait_us := greatest(wait_us, coalesce(p_wait_us, v_wait));

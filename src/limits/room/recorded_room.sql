@@ -1,37 +1,40 @@
 -- Returns what each bucket allows at p_now: its newest ledger row, drained since, under the definition in force. The
--- arithmetic is that of limits/decide.ts, in integers. To act on the answer, the caller locks the buckets first.
--- Only claims call it, and what has renewed the buckets before: others call engine.bucket_room.
+-- arithmetic is that of limits/decide.ts, in integers. To act on the answer, the caller locks the buckets first. Claims
+-- call this function, and functions that have just renewed the buckets; all others call engine.bucket_room.
+-- p_now: null: this function reads the clock, once; only then p_cap matters.
+-- p_need: units that are waited for, from one to as many as the bucket holds; null: one. The newest code of a limit may
+-- allow more at once than older code that still runs. For such a need, next is at least a second from now, because
+-- nobody knows when the older code ends.
+-- p_exact: takes p_need as it is: more than the bucket holds (for several waiters together), or less than one (as if
+-- units had been given back: one at 0, two at -1).
+-- p_states: newest rows and definitions of the buckets, and of the members of pools, in place of the recorded ones
+-- (engine.renewed_state).
+-- The result for each bucket:
 -- avail: jobs of one unit that fit now: the smaller of units and places.
 -- units, places: free by the rules that count units; free by concurrency.
 -- next: when p_need units and a place are free (2^53 - 1: time alone does not free them).
 -- most: more units than that are never free under this definition.
--- period, slack: microseconds in which one unit becomes free; how long it may stay unused before others are lost.
--- A pace forgives less than a unit (part_us), so its period is that much shorter: workers must not lag behind it. Both
--- count three quarters of that, because workers come later than planned.
+-- period, slack: microseconds in which one unit becomes free; how long it may stay unused before others are lost. A
+-- pace forgives units that are late by up to part_us. The slack is three quarters of that, because workers come later
+-- than planned. The period is shorter by what is left of the slack after whole units, so that workers do not lag behind
+-- the pace.
 -- life: microseconds for which a grant may be used.
--- wall: what the store's clock shows then, which decides calendars.
--- stale: engine.renew_bucket_states has to write the state anew, which takes a while; until then it has no room.
--- The newest row is under an older definition (then the state is that under the older one), or its quotas cannot be
+-- wall: what the store's clock shows then, by which calendars go.
+-- probe: above 0: the vendor has refused requests. The bucket grants one request at a time, and after each it is held
+-- for so many microseconds, until the vendor has answered (engine.refuse_buckets, engine.accept_buckets).
+-- stale: engine.renew_bucket_states has to write the state anew, which takes a while; until then the bucket has no
+-- room. Its newest row is under an older definition, which the other results then go by; or its quotas cannot be
 -- computed from what is kept (engine.advance_quota_periods).
--- p_now: null: this function reads the clock, once.
--- p_need: from one to as many as it holds. Null: one. If more than older code allows is needed, next is a second later
--- at least, as nobody knows when that code is gone.
--- p_exact: takes p_need as it is: more than the bucket holds (for several waiters together), or below one (as if units
--- had been given back: one at 0, two at -1).
--- probe: above 0, the vendor has refused requests: one grant at a time, after which the bucket is held for so many
--- microseconds, until the vendor has answered (engine.refuse_buckets, engine.accept_buckets).
--- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
--- The bucket of what a share leaves to others is not limited while the share's part is lent (engine.share_lent_from). A
--- rate of it owes no more than it holds: what was borrowed is no debt. The part may be lent sooner than is known now,
--- because what the share waits for may come sooner: so next is at most lend_us from now.
--- A bucket has no room if its limit is not defined (closed, not open), or if it is parked: then no rule is computed.
+-- read_at: p_now, or what this function read instead; now_at is not before the newest ledger row.
+-- Buckets of their own kind:
+-- A pool (`sender*`) has the room of its members, and no state: its version is null, so nothing is written.
+-- What a share leaves to others has a bucket, which is not limited while the share's part is lent
+-- (engine.share_lent_from). Its rates owe no more than they hold, because what was borrowed is no debt. The part may be
+-- lent sooner than is known now, if what the share waits for comes sooner: so next is at most lend_us from now.
+-- A bucket whose limit is not defined has no room, and neither has one that is parked: then no rule is computed.
 -- A bucket that is paused has no room for waiting jobs. A bucket that has granted units ahead of time has none before
 -- the last of them may be used.
 -- A pace denies nothing, but eases its rate (engine.ease_debt).
--- p_cap: counts where p_now is null.
--- read_at: p_now, or what this function read instead; now_at is not before the newest ledger row.
--- p_states: the newest rows and the definitions of the buckets and of the members of pools, in place of the recorded
--- ones (engine.renewed_state).
 -- The arithmetic goes step by step, because starting one query over all of it takes four times as long. There are few
 -- steps, because each expression of PL/pgSQL costs 3 us when a transaction first evaluates it.
 create or replace function engine.recorded_room(

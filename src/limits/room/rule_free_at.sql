@@ -1,6 +1,7 @@
--- Returns when p_need units are free under a rule that does not have them now. 2^53 - 1: time alone does not free them;
--- a second from now: the store does not understand the calendar. If p_need is more than the rule holds: when as many
--- have become free in total, provided that some are taken meanwhile; for a window or a quota a time no later than that.
+-- Returns when p_need units are free under a rule that does not have them now. 2^53 - 1: time alone does not free them.
+-- A second from now: the store does not understand the calendar. If p_need is more than the rule holds, others have to
+-- take some of the units meanwhile: then a rate returns when so many have become free in total, and a window or a quota
+-- a time that is no later than that.
 -- p_def, p_i: the definition, and the number of the rule in it.
 -- p_debt: debts of all its rules.
 -- p_parts, p_quota: parts and periods of all its rules, as of p_now (ledger).

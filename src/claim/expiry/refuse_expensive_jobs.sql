@@ -2,7 +2,7 @@
 -- (`engine.set_aside_jobs`); 500 at most. Jobs that the newest code does not allow either end, because they could never
 -- start: the limit was made smaller after they were sent. Jobs that only older code does not allow wait again in 15 s,
 -- after which a definition ends that no live process has. Returns how many jobs it decided about. It waits for no row.
-create or replace function engine.refuse_dear_jobs() returns integer language plpgsql as $$
+create or replace function engine.refuse_expensive_jobs() returns integer language plpgsql as $$
 declare
   v_due constant timestamptz := sluice.now() + interval '15 seconds';
   v_job sluice.job;

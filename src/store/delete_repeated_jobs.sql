@@ -1,9 +1,11 @@
--- Deletes those of these new jobs whose ids jobs that have ended had before. Jobs that have ended are in other tables,
--- and a statement of its own also sees those that ended meanwhile. A repeatable read or serializable transaction sees
--- none that ended after its snapshot; only a unique index does. There this function inserts probe rows and rolls them
--- back, and fails with 40001 (could not serialize access), on which callers at these levels repeat their transaction
--- anyway.
-create or replace function engine.delete_ended_jobs(p_ids uuid[]) returns void language plpgsql as $$
+-- Deletes jobs that this transaction has inserted under an id that a job in history has: they were sent and have ended
+-- before. The primary key of sluice.job does not show that, because history is in other tables. It is a statement of
+-- its own, so that it also sees jobs that ended during the insert. A repeatable read or serializable transaction does
+-- not see jobs that ended after its snapshot, but a unique index does: so there this function inserts probe rows into
+-- history and rolls them back. If a probe collides, it fails with 40001 (could not serialize access), after which
+-- callers at these levels repeat their transaction anyway.
+-- p_ids: the inserted jobs.
+create or replace function engine.delete_repeated_jobs(p_ids uuid[]) returns void language plpgsql as $$
 declare
   v_job sluice.job;
   v_probes engine.ending[] := '{}';

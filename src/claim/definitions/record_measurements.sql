@@ -1,11 +1,11 @@
 -- Records what a process has measured for its limits (limits/samples.ts), and deletes what other processes have not
--- written for two minutes: they have ended, and the last requests of theirs have left all windows of up to a minute,
--- which are those whose margins shrink. What is in doubt stays for ten minutes, as in a process that lives. A process
--- that joins waits for changes of definitions that are under way, so that none of them makes a margin smaller without
--- knowing of it.
+-- written for two minutes: they have ended, and their last requests have left all windows of up to a minute. Only
+-- limits with such windows have margins that shrink. What is in doubt stays for ten minutes, as in a process that
+-- lives. A process that joins waits for changes of definitions that are under way, so that none of them makes a margin
+-- smaller without knowing of it.
 -- p_process: its id; p_host: its host.
 -- p_seen: JSON with the columns of sluice.measured for each limit.
-create or replace function engine.record_measured(p_process uuid, p_host text, p_seen jsonb) returns void
+create or replace function engine.record_measurements(p_process uuid, p_host text, p_seen jsonb) returns void
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_now timestamptz := sluice.now();

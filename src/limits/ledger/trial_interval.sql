@@ -2,7 +2,7 @@
 -- and how far apart its trials then are. The specification, with the reasons, is test/limits/circuit.ts.
 -- p_cause: refused, credential or down.
 -- p_age_us: since the first of them.
-create or replace function engine.trial_distance(p_cause text, p_bucket bigint, p_n integer, p_age_us bigint)
+create or replace function engine.trial_interval(p_cause text, p_bucket bigint, p_n integer, p_age_us bigint)
 returns bigint
 language plpgsql stable as $$
 declare

@@ -1,12 +1,14 @@
--- Reads what the fleet has measured for limits, each with its definition in force: version, spec, and
--- known: number of processes that may call
--- age: the age that nearly all grants had at most when they were used; null: some host has used fewer than 20
--- late: the part of its newest grants that some process has received too late
--- late_of_all: the part of all processes' newest grants, each weighed by how many it has had lately
--- way: the longest answer less the shortest one, of all hosts; null: some host has fewer than 100, or something is not
--- measured
--- fixed: what is measured changes nothing, because other programs, or other databases, count by this definition too.
--- read: when it is read, by the store's clock, in microseconds
+-- Reads what the fleet has measured for limits (limits/samples.ts), each with its definition in force.
+-- version, spec: of the definition
+-- known: how many processes may call
+-- age: the age that nearly all grants had at most when they were used, in microseconds; null: some host has used fewer
+-- than 20
+-- late: the greatest part of its newest grants that a process has received too late
+-- late_of_all: the same part of the newest grants of all processes together
+-- way: the longest answer less the shortest one, of all hosts, in microseconds; null: some host has fewer than 100
+-- answers, or something is not measured
+-- fixed: the margin stays as stated, because other programs, or other databases, count by this definition, too
+-- read: when this was read, by the store's clock, in microseconds
 -- $1: the limits
 select d.name, d.version, d.spec, coalesce(m.known, 0)::integer as known, m.age::float8 as age,
   coalesce(m.late, 0)::float8 as late, coalesce(m.late_of_all, 0)::float8 as late_of_all, m.way::float8 as way,

@@ -1,5 +1,0 @@
--- Stops what the store grants of these buckets ahead of time, for 30 s, because other programs take from them in Redis:
--- Redis grants nothing ahead then.
--- $1: ids of the buckets
-select engine.stop_grants_ahead($1, engine.limiter_now_us(null) + 30000000)
-from (select engine.lock_buckets($1)) locked
