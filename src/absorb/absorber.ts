@@ -66,8 +66,8 @@ interface Recorded {
 const batchMax = 500
 /** A batch of so many messages waits for no others. */
 const batchEnough = 100
-/** How long a smaller one waits: so many times as long as the batch before took, and so many ms at most. */
-const [gathering, gatherMsMax] = [3, 200]
+/** How long a smaller batch waits for more messages, as a multiple of the time that the batch before took; and the longest wait, in ms. */
+const [gatherFactor, gatherMsMax] = [3, 200]
 const idBytesMax = 255
 /** Longest body that is read: an input and what follows are 256 KiB each at most, and Python writes up to six bytes for two. */
 const bodyBytesMax = 2 * 2 ** 20
@@ -170,12 +170,12 @@ export class Absorber {
     while (this.#waiting.length > 0) {
       const sinceMs = clock.monotonicMs()
       await this.#absorbAll(this.#waiting.splice(0, batchMax))
-      await this.#gather(Math.min(gatherMsMax, (clock.monotonicMs() - sinceMs) * gathering))
+      await this.#gather(Math.min(gatherMsMax, (clock.monotonicMs() - sinceMs) * gatherFactor))
     }
     this.#working = undefined
   }
 
-  /** Waits so many ms for messages, or until there are enough: else each process of a busy fleet records them one by one. */
+  /** Waits for messages: so many ms, or until there are enough. Otherwise each process of a busy fleet would record them one by one. */
   async #gather(ms: number): Promise<void> {
     if (this.#waiting.length >= batchEnough || this.#stop.signal.aborted) return
     this.#gatherEnd = new AbortController()

@@ -22,7 +22,7 @@ export interface Call extends Replies, Pick<TaskMessage, 'rootId' | 'callbacks' 
   /** The name under which it was sent. */
   readonly task: string
   readonly priority: number
-  /** The queue that it came from, to which go tasks that follow it and name none. */
+  /** The queue that it came from. Tasks that follow it and name no queue go there. */
   readonly queue: string
   /** The task that is sent when all members of its group have ended; absent: it is no member of a chord. */
   readonly chord?: Signature
@@ -208,7 +208,10 @@ function whenOf(options: Signature['options'], name: string, nowMs: number): num
   return typeof found === 'string' ? readTime(found) : undefined
 }
 
-/** Where a follower comes from. `as` names it among those of the task `id`. If `of` is given, ids are made from that instead of `id`. */
+/**
+ * The task that another one follows. `as` names the follower among those of the task `id`. The follower's id is made of `as` and `id`;
+ * if `of` is given, of `as` and `of`.
+ */
 interface Origin {
   readonly id: string
   readonly of?: string

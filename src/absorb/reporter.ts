@@ -31,14 +31,14 @@ interface Changed extends Change {
 /** A broker's message is delivered again within this many days, or never. */
 const keptDays = 30
 const lookMs = 50
-/** The process that executed a job knows of its start and end: for so many ms, looks at all calls leave them to it. */
+/** Looks at all calls leave out changes younger than this, in ms, because the process that executes the job reports them itself. */
 const recentMs = 100
 const idleMs = 500
 const awayMs = 1_000
 const portion = 1_000
-/** How long looks at all calls rest, as a multiple of what the last one took. */
+/** The shortest and the longest pause between two looks at all calls, as multiples of the time that the last look took. */
 const [restMin, restMax] = [9, 99]
-/** They rest no longer than so many ms, unless the least rest is longer: a revoked call waits for the next look. */
+/** The longest such pause in ms, unless the shortest one is longer: a revoked call waits for the next look. */
 const restMsMax = 5_000
 const pruneMs = 3_600_000
 /** About how many bytes are read at a time, and sent in one transaction: more than that waits for its confirmation. */
@@ -98,15 +98,15 @@ export class Reporter {
   async #run(): Promise<void> {
     const { clock, log } = this.#options.store
     let isAway = false
-    // Looking through a large backlog takes a tenth of the time at most, and down to a hundredth while it finds nothing,
-    // because each process of a fleet does it.
+    // Each process of a fleet looks through the backlog. So that takes a tenth of its time at most, and less, down to a hundredth,
+    // while it finds nothing.
     let [endedMs, restMs, rest] = [0, 0, restMin]
     for (let ms = lookMs; !this.#end.signal.aborted;) {
       try {
         const failures = await this.#lookAtNoticed()
         const sinceMs = clock.monotonicMs()
         if (sinceMs >= endedMs + Math.max(ms, restMs) && !this.#isVain(failures)) {
-          // Less and less often, while none ends.
+          // Looks become rarer while no call changes.
           const hasChanged = await this.#look(recentMs)
           ms = hasChanged ? lookMs : Math.min(idleMs, ms * 1.2)
           rest = hasChanged ? restMin : Math.min(restMax, rest * 2)
@@ -158,7 +158,7 @@ export class Reporter {
     return hasChanged
   }
 
-  /** True if a look with these failures goes on no longer: each send to a broker that is away takes seconds to fail. */
+  /** Returns whether to end a look that had these failures, because each send to a broker that is away takes seconds to fail. */
   #isVain(failures: readonly unknown[]): boolean {
     return failures.length > 0 && (this.#isAway || this.#end.signal.aborted)
   }
@@ -195,8 +195,8 @@ export class Reporter {
   }
 
   /**
-   * In one transaction, so that of several processes one reports; it commits when the brokers have everything that they take. What
-   * follows those calls would be executed twice if they were reported again, because others could not be.
+   * Reports calls in one transaction, so that of several processes one reports each. It commits when the brokers have all that they take.
+   * If some cannot be sent, the others stay reported, because what follows those would be executed twice if they were reported again.
    */
   async #report(changed: readonly Changed[]): Promise<void> {
     const { store } = this.#options

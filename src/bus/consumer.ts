@@ -45,7 +45,7 @@ export class ServiceConsumer {
   #moves: readonly Move[] = []
   /** Groups that are gone, and whose queues are not. */
   readonly #gone: Source[] = []
-  /** How many messages are being sent elsewhere. */
+  /** How many messages are being forwarded. */
   #settling = 0
   #cancelled: Promise<unknown> | undefined
   readonly #settled = new Waiters()
@@ -137,7 +137,7 @@ export class ServiceConsumer {
     this.#handling.abort(reason)
   }
 
-  /** Counts a message as in hand while it is sent elsewhere without an attempt. */
+  /** Counts a message as in hand while it is forwarded without an attempt. */
   #countSettling(delivery: Delivery, take: () => Promise<void> | undefined): Promise<void> | undefined {
     const taken = take()
     return taken && this.#settle(delivery, taken, take)

@@ -41,9 +41,9 @@ const topology = {
   queues: [{ name: directory, arguments: { 'x-max-length': 10_000, 'x-single-active-consumer': true } }],
 }
 const formerMost = 1_000
-/** A program that waits in line knocks again after this time, in ms, and older knocks of others count as left behind. */
-const knockEveryMs = 5_000
-const knockMaxMs = 600_000
+/** How often a program that waits in line publishes a mark of its own, in ms; an older mark of another program counts as left behind. */
+const markEveryMs = 5_000
+const markMaxMs = 600_000
 
 /** Returns the entry of a service with these groups. @param placings where its handlers are and were; see `Entry` */
 export function entryOf(
@@ -124,7 +124,10 @@ async function visit(broker: Broker, act: (entries: Entry[], line: Line) => Prom
   })
 }
 
-/** The place of one program in the line. Only the program in front receives messages, its own among them. */
+/**
+ * The place of one program in the line. It publishes marks into the queue: only the program in front receives messages, so a program
+ * that receives a mark of its own is in front.
+ */
 class Line {
   readonly #broker: Broker
   readonly #id = randomUUID()
@@ -144,10 +147,10 @@ class Line {
     for (const mark = this.#marks; this.#last <= mark;) await this.#publishMark()
   }
 
-  /** Returns whether this is a knock of another program that may still wait. */
+  /** Returns whether this is a mark of another program that may still wait. */
   isOthers(body: Buffer): boolean {
-    const { knock, n, at } = readMark(body)
-    if (knock !== this.#id) return systemClock.wallMs() - Number(at) < knockMaxMs
+    const { mark, n, at } = readMark(body)
+    if (mark !== this.#id) return systemClock.wallMs() - Number(at) < markMaxMs
     this.#last = Math.max(this.#last, Number(n))
     this.#wake()
     return false
@@ -162,9 +165,9 @@ class Line {
   async #publishMark(): Promise<void> {
     const n = ++this.#marks
     const came = new Promise<void>((resolve) => (this.#wake = resolve))
-    const body = Buffer.from(JSON.stringify({ knock: this.#id, n, at: systemClock.wallMs() }))
+    const body = Buffer.from(JSON.stringify({ mark: this.#id, n, at: systemClock.wallMs() }))
     await this.put({ routingKey: directory, body, properties: { persistent: false } })
-    if (this.#last < n) await Promise.race([came, systemClock.sleep(knockEveryMs, undefined, false)])
+    if (this.#last < n) await Promise.race([came, systemClock.sleep(markEveryMs, undefined, false)])
     this.check()
   }
 
@@ -186,9 +189,9 @@ class Line {
   }
 }
 
-function readMark(body: Buffer): { knock?: unknown; n?: unknown; at?: unknown } {
+function readMark(body: Buffer): { mark?: unknown; n?: unknown; at?: unknown } {
   try {
-    return Object(JSON.parse(body.toString())) as { knock?: unknown }
+    return Object(JSON.parse(body.toString())) as { mark?: unknown }
   } catch {
     return {}
   }

@@ -31,9 +31,9 @@ const queueHeader = 'sluice-queue'
 /** The suspects of one service, as one process sees them. */
 export class Suspects {
   readonly #options: SuspectsOptions
-  /** The queues through which it is going now. */
+  /** The queues that it reads now. */
   readonly #walks = new Map<string, Promise<void>>()
-  /** How many are on their way there. */
+  /** How many messages are being put into the queue of suspects. */
   #adding = 0
   #isCancelled = false
   #wakers: (() => void)[] = []
@@ -54,7 +54,7 @@ export class Suspects {
         () => broker.declare(names.suspectsTopology),
       )
       delivery.ack()
-      // If it began before that, it could crash this process while the server has both copies.
+      // If the message began before that, it could crash this process while the server has both copies.
       await synced()
     } finally {
       this.#adding--
@@ -96,7 +96,7 @@ export class Suspects {
     }
   }
 
-  /** Goes through a queue; resolves when it is empty, and the messages that came from it are settled. */
+  /** Reads a queue; resolves when it is empty, and the messages that came from it are settled. */
   async #goThrough(queue: string, channel: Channel, inHand: Set<number>): Promise<void> {
     const { isFree, take } = this.#options
     for (;;) {

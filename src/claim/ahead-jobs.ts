@@ -78,7 +78,7 @@ export function readCallBack(payload: string): ((job: ClaimedJob) => boolean) | 
     payload === '!' || what.has(id) || buckets?.some((one) => what.has(limitOf(one)) || what.has(hash64(one))) === true
 }
 
-/** Where callers wait for conditions, until `recheck` makes them check again. */
+/** The callers that wait for conditions; `recheck` makes them check again. */
 interface Waitable {
   waitUntil(isTrue: () => boolean): Promise<void>
   recheck(): void

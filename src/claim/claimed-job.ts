@@ -12,8 +12,8 @@ export interface ClaimedJob {
   /** It may not start before, in monotonic ms, because the store, or Redis, granted it for later; undefined: it may start now. */
   notBeforeMs?: number
   /**
-   * The store granted it ahead of time, so it has no place yet: monotonic ms, not later than the store's decision. Undefined: the claim
-   * has a place for it.
+   * The store granted it ahead of time, so no slot is kept for it yet: monotonic ms, not later than the store's decision. Undefined: the
+   * claim has a slot for it.
    */
   decidedMs?: number
   /**

@@ -16,7 +16,7 @@ export interface DispatchOptions extends InHandOptions {
   claims: Claims
   /** Returns who claims. Called before each claim, because a worker that was given up registers anew. */
   registerClaimer(): Promise<Claimer>
-  /** Idle workers are woken for whatever there is. */
+  /** Returns whether an idle worker is woken for all of its work: LISTEN works, and nothing that its tasks need is away. */
   isListening(): boolean
   /** This worker was given up as lost: its jobs are no longer its own. */
   onLost(worker: string): void
@@ -29,7 +29,7 @@ const woken = 'woken'
 interface TaskChoice {
   tasks: readonly string[]
   want: number
-  /** It leaves out tasks with less room than it wants; the next claim includes them. */
+  /** It leaves out the kinds of tasks with fewer slots than it wants; the next claim includes them. */
   isPart: boolean
 }
 
@@ -46,10 +46,10 @@ export interface Offered {
   input: string
 }
 
-/** Longest sleep of a worker that is not woken for everything, as while LISTEN is down. */
+/** Longest sleep while `isListening` is false. */
 const unnotifiedSleepMs = 1_500
 /**
- * Longest sleep of any other. Every 2 s one worker of the fleet wakes sleepers for work whose NOTIFY was missed; it
+ * Longest sleep while it is true. Every 2 s one worker of the fleet wakes sleepers for work whose NOTIFY was missed; it
  * does not see work that was due long ago, which a claim after this sleep finds.
  */
 const notifiedSleepMs = 20_000
@@ -123,9 +123,9 @@ export class Dispatcher {
   /** The registration that claimed last. */
   #claimer: Claimer | undefined
   #isAsleep = false
-  /** The last claim got as many jobs as there was room for: the next may be for tasks with more room only. */
+  /** The last claim got as many jobs as there were slots for: the next one may be for the kinds of tasks with more slots only. */
   #isNextPart = false
-  /** The kinds of tasks that the last claim left out because there was no room for them. */
+  /** The kinds of tasks that the last claim left out because they had no free slot. */
   #fullKinds: KindSlots[] = []
   /** Lists without tasks that were left out. The same list each time, because `Claims` knows them apart by identity. */
   readonly #taskLists = new Map<string, readonly string[]>()
@@ -225,7 +225,7 @@ export class Dispatcher {
     }
   }
 
-  /** Waits for room. With a backlog it waits for a good part of the slots, so that one claim moves many jobs. */
+  /** Waits for a free slot. With a backlog it waits for a good part of the slots, so that one claim moves many jobs. */
   async #waitForRoom(busy: boolean): Promise<void> {
     const { hand } = this
     const { clock } = this.#options
@@ -256,7 +256,7 @@ export class Dispatcher {
       const claimed = await claims.claim(claimer, want, { idle: idle && !isPart, ahead }, signal)
       this.#claimer = claimer
       this.#isNextPart = !isPart && claimed.jobs.length >= want
-      // A claim that the room of a kind of task has reduced does not show how many jobs can be started in time.
+      // A claim that the slots of a kind of task have reduced does not show how many jobs can be started in time.
       if (want === room) this.#claimWindow.recordClaim(claimed.jobs.length, claimed.again)
       stampJobs(claimed.jobs, requestedAt)
       this.hand.take(claimed.jobs)
@@ -270,7 +270,7 @@ export class Dispatcher {
 
   /**
    * Chooses the tasks of the next claim. A claim gets jobs of any of its tasks, so it wants no more than the kind of task with
-   * the least room can take. When it got that many, a claim for the tasks with more room follows, so that those do not wait.
+   * the fewest slots can take. When it got that many, a claim for the kinds with more slots follows, so that those do not wait.
    */
   #chooseTasks(all: readonly string[], most: number): TaskChoice {
     const kinds = this.hand.freeSlots.countByKind()
@@ -297,7 +297,7 @@ export class Dispatcher {
     return known ?? rest
   }
 
-  /** Resolves when there is room for a kind of task that the last claim left out, or `signal` is aborted. */
+  /** Resolves when a kind of task that the last claim left out has a free slot, or `signal` is aborted. */
   #waitForFullKinds(signal: AbortSignal): Promise<void> {
     const full = this.#fullKinds.map(({ tasks }) => tasks)
     const isFull = (task: string) => full.some((tasks) => tasks.has(task))

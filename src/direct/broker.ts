@@ -5,7 +5,7 @@ import type { WireMessage } from '../celery/wire.ts'
 
 /** A message in hand. */
 export interface Delivery extends Pick<AmqpDelivery, 'body' | 'properties' | 'isRedelivered' | 'isInHand'> {
-  /** True: it was to be sent later, but another worker has it by now, so nothing was sent. */
+  /** True: `sendLater` has sent nothing, because another worker has the message by now. */
   readonly isElsewhere?: boolean
   /** Takes it off the queue. */
   ack(): unknown
@@ -24,9 +24,9 @@ export interface Receiving {
   take(delivery: Delivery, queue: string): void
 }
 
-/** A broker. The errors of all methods are those of RabbitMQ, or of Redis. */
+/** A broker. All methods throw the errors of RabbitMQ, or of Redis. */
 export interface DirectBroker {
-  /** For all that is not about the worker's own messages. */
+  /** The same broker for all but the worker's own messages: results, tasks that follow, requests to workers, and events. */
   readonly celery: CeleryBroker
   /** Connects, makes what messages wait in, and receives. May be repeated if it fails. */
   receive(receiving: Receiving): Promise<void>

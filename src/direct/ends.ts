@@ -22,7 +22,7 @@ import { copyOf, parkedHeaders, type Progress } from './message.ts'
 /** Parameters of `Ends`; see the fields. */
 export interface EndsOptions {
   broker: Pick<DirectBroker, 'sendLater'>
-  /** The same broker, as results take it. */
+  /** The same broker, for tasks that follow and messages that are parked. */
   celery: CeleryBroker
   results: Results
   clock: Clock

@@ -49,8 +49,8 @@ const retryMs = 1_000
 /** How many messages are remembered, to recognise those that arrive again or were called off. */
 const keysMax = 10_000
 /**
- * For how many ms, from the first delivery after a lost connection on, a message that arrives again may be one that was not begun. Later
- * it may be another one that is alike, which a worker has begun and lost.
+ * After a lost connection the broker delivers messages again. For so many ms after the first of them, a message like one that was lost
+ * here unbegun is taken for the same one. Later it may be another message of the same content, which a worker has begun and lost.
  */
 const droppedMs = 60_000
 

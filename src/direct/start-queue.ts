@@ -1,4 +1,4 @@
-/** Decides which messages may begin: takes their grants, and computes when the others may come back. */
+/** Messages that wait to begin. Takes grants for them, begins those that have one and a slot, and computes when the others may come back. */
 import type { Clock } from '../core/clock.ts'
 import type { Bookings } from './bookings.ts'
 import type { Entry, GrantOf } from './intake.ts'

@@ -70,10 +70,7 @@ function drainedUs(
   return Math.min(neverUs, atUs + Number((missing + drain - 1n) / drain))
 }
 
-/**
- * In a window of n units, each unit comes at least the window's parts, and one more of them, after the n-th unit before
- * it.
- */
+/** In a window of n units, each unit comes at least 61 parts after the n-th unit before it: the window's 60, and one more. */
 function windowUs(rule: Rule, bucket: Bucket, nowUs: number, units: number): number {
   const { first, full } = split(rule, units)
   const firstUs = room([rule], bucket, nowUs, false, first).nextUs
@@ -81,10 +78,7 @@ function windowUs(rule: Rule, bucket: Bucket, nowUs: number, units: number): num
   return (Math.floor(firstUs / rule.partUs) + full * (windowParts + 1)) * rule.partUs
 }
 
-/**
- * Under a quota of n units, each unit comes in a later period than the n-th unit before it, a margin after that
- * period's start.
- */
+/** Under a quota of n units, each unit comes in a later period than the n-th unit before it, and a margin after that period's start. */
 function periodUs(rule: Rule, bucket: Bucket, wallUs: number, units: number): number {
   const { quota } = rule
   const { first, full } = split(rule, units)

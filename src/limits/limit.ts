@@ -201,7 +201,7 @@ export const ledgerUs = 7 * 86_400_000_000
 /** The most that a job may cost: the store keeps costs in 32 bits. */
 export const costMax = 2 ** 31 - 1
 
-/** What options of a limit are called elsewhere. */
+/** Names that other limiters have for options of a limit, with ours for each: errors of unknown options suggest it. */
 const wordsOfOthers = {
   key: '`by`',
   max: "`rate: '100/min'`",

@@ -31,7 +31,7 @@ export interface Measured {
   readonly latePart: number
   /** The largest such part of any process. If it is too large, nothing shrinks. */
   readonly latePartMost: number
-  /** Such a part of the grants of all processes. Only this makes the life longer than stated, which costs all of them a part of the rate. */
+  /** The same part of the grants of all processes together. Only this makes the life longer than stated, which costs all of them a part of the rate. */
   readonly latePartOfAll: number
   /** Longest answer less the shortest one, in microseconds, of all hosts; undefined: not known of all that may call. */
   readonly wayUs: number | undefined

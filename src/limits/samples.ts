@@ -5,11 +5,11 @@ import { aheadMostUs, wayUsStated } from './margin.ts'
 /** "Nearly all" grants are all but this part of them, in the last reports. */
 const lateMost = 0.01
 const reportsMax = 12
-/** Fewer grants that come too late, between two reports, do not matter. */
+/** If fewer grants than this came too late between two reports, a report counts none. */
 const lateLeast = 5
 /**
- * In its first report with grants a process states no greater part, unless all were too late: it was cold (code not compiled,
- * connections not open), and that shows nothing of the store. So no life grows beyond what is stated for it.
+ * The first report of a process states no greater part of late grants than this, unless all were late: the process was cold (code not
+ * compiled, connections not open), which shows nothing of the store. So its report does not make a life grow beyond what is stated.
  */
 const latePartCold = 0.5
 /** Answers are remembered by intervals of a minute, for ten of them. */
@@ -21,9 +21,12 @@ const intervalsMax = 10
  */
 const boundAnswers = 200
 const boundIntervals = 2
-/** For how many ms more than a window a request may be in an open one: the margin, and the time between reports. */
+/** How much older than its window, in ms, a request may be and still lie in an open one: the margin, and the time between reports. */
 const openMs = 10_000
-/** How many ms are left to record a charge after the quickest answer, at least; 100 less if there was no answer. */
+/**
+ * A request can be charged once more only if so many ms of its window are left after the quickest answer. A request without an answer
+ * is charged 100 ms after that, and so has 100 ms less.
+ */
 const recordMs = 400
 /** If all answers take longer than this, in ms, none is charged once more. */
 const leastMsMost = 400
@@ -32,7 +35,7 @@ const leastMsMost = 400
  * what it read before. `claim/definitions/adapt_limit.sql` refuses what was read three seconds ago.
  */
 const raiseMs = 4_000
-/** A bound falls only to less than this part of itself. */
+/** A bound is lowered only to less than this part of its present value. */
 const worthwhile = 0.8
 
 interface Interval {

@@ -30,7 +30,7 @@ interface Rounds {
   stop: AbortSignal
   /** Called when this worker was given up as lost. */
   lost(worker: string): void
-  /** Called when other workers were given up: their jobs are free. */
+  /** Called when other workers were given up: their jobs wait again. */
   freed(): void
   /** Other work of each beat: publishes settings. */
   publish(): Promise<void>

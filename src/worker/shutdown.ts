@@ -2,7 +2,7 @@
 import { AttemptError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 
-/** The parts of an end. */
+/** Parameters of `Shutdown`; see the fields. */
 export interface ShutdownOptions {
   readonly store: Pick<Store, 'clock' | 'log'>
   /** How long attempts may go on, in ms. */
@@ -17,7 +17,7 @@ export interface ShutdownOptions {
   signOff(): Promise<void>
 }
 
-/** The end of one worker. */
+/** The shutdown of one worker. */
 export class Shutdown {
   readonly #options: ShutdownOptions
   readonly #begun = new AbortController()
@@ -33,7 +33,7 @@ export class Shutdown {
     return this.#begun.signal
   }
 
-  /** Begins the end: attempts that still run after the grace are given back. The grace begins with the first call. */
+  /** Begins the shutdown: attempts that still run after the grace are given back. The grace begins with the first call. */
   begin(): void {
     const { store, graceMs, running } = this.#options
     this.#begun.abort()
