@@ -11,16 +11,16 @@ export interface BusOptions {
    * How failed events are kept in each service's archive: for how long (default '7d'), and how many (default 10,000); the oldest go
    * first. False: they are not kept.
    */
-  archive?: false | { keep?: Duration; most?: number }
+  archive?: false | { keep?: Duration | undefined; most?: number | undefined } | undefined
   /** Quorum queues, replicated in a cluster, from which retries go back at least once. Not for Python's Celery. Default false. */
-  quorum?: boolean
+  quorum?: boolean | undefined
   /** Takes JSON without an envelope as an event whose type is the routing key. Default true; false: such messages are archived. */
-  plain?: boolean
+  plain?: boolean | undefined
   /**
    * Names and messages of Celery-AMQP-Events, for services that exchange events with Python: the same in all of them. Not with
    * `quorum`. Default false.
    */
-  celery?: boolean
+  celery?: boolean | undefined
 }
 
 /** The options, checked. */
@@ -45,7 +45,7 @@ export function busSettings(given: string | BusOptions | undefined): BusSettings
   }
 }
 
-function boundsOf({ keep = '7d', most = 10_000 }: { keep?: Duration; most?: number }) {
+function boundsOf({ keep = '7d', most = 10_000 }: Exclude<BusOptions['archive'], false | undefined>) {
   const keepMs = durationMs(keep)
   // The server deletes at once what may be kept for no time.
   if (!(keepMs >= 1_000 && keepMs <= timeMaxMs))

@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { hostname } from 'node:os'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
-import { checkFields } from '../core/fields.ts'
+import { checkFields, present } from '../core/fields.ts'
 import { type Log, silent } from '../core/log.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Carrier } from './carrier.ts'
@@ -18,66 +18,66 @@ import { readTime } from './time.ts'
 /** How a producer connects. */
 export interface ProducerOptions {
   /** URL of the workers' broker: RabbitMQ (`amqp://…`) or Redis (`redis://…`). Default: `AMQP_URL` of the environment. */
-  broker?: string
+  broker?: string | undefined
   /** The prefix of all keys of a broker in Redis: the workers' `global_keyprefix`. Default: none. */
-  keyPrefix?: string
+  keyPrefix?: string | undefined
   /**
    * Where the workers put results: `'rpc'` (their `result_backend = 'rpc://'`), the URL of a Redis (`redis://…`), or `'none'`.
    * Default `'rpc'`, and the broker's own Redis if that is the broker.
    */
-  results?: string
+  results?: string | undefined
   /** The queue for tasks that name none. Default `celery`, as Celery's own. */
-  queue?: string
+  queue?: string | undefined
   /** Where the connection reports what happens to it. Default: nowhere. */
-  log?: Log
+  log?: Log | undefined
 }
 
 /** How one task is sent. */
 export interface DelayOptions {
   /** Named arguments. */
-  kwargs?: Readonly<Record<string, unknown>>
+  kwargs?: Readonly<Record<string, unknown>> | undefined
   /** Id of the task. Default: a random UUID. */
-  id?: string
+  id?: string | undefined
   /** Queue of the workers. Default: the producer's. */
-  queue?: string
+  queue?: string | undefined
   /** Exchange, with `queue` as the routing key. Default: the one in which that is the name of a queue. */
-  exchange?: string
+  exchange?: string | undefined
   /** It begins no sooner than after this time. A Celery worker holds the message in memory until then. */
-  countdown?: Duration
+  countdown?: Duration | undefined
   /** It begins no sooner than at this instant. */
-  eta?: Date
+  eta?: Date | undefined
   /** It is revoked if it has not begun after this time, or at this instant. */
-  expires?: Duration | Date
+  expires?: Duration | Date | undefined
   /**
    * From 0 to 255: higher first, in a queue that was declared with `x-max-priority`. In Redis 0 comes first, then from 3, from 6
    * and from 9 on. Default 0.
    */
-  priority?: number
+  priority?: number | undefined
   /** Whole seconds after which the worker kills the task. */
-  hardLimitS?: number
+  hardLimitS?: number | undefined
   /** Whole seconds after which the worker raises SoftTimeLimitExceeded in the task. */
-  softLimitS?: number
+  softLimitS?: number | undefined
   /** True: a success is not reported. Default false. */
-  ignoreResult?: boolean
+  ignoreResult?: boolean | undefined
   /** Tasks that the worker sends after a success; each gets the result as its first argument, unless it is immutable. */
-  link?: readonly Signature[]
+  link?: readonly Signature[] | undefined
   /**
    * Tasks for after a failure. A task of a single argument is sent, with the id of this task. A task of several arguments that
    * the worker knows runs at once inside of that worker, with Celery's request, the error and the traceback.
    */
-  linkError?: readonly Signature[]
+  linkError?: readonly Signature[] | undefined
   /** Headers of your own. Celery before 5.3 loses them when the task sends itself again. */
-  headers?: Readonly<Record<string, unknown>>
+  headers?: Readonly<Record<string, unknown>> | undefined
   /** True: the arguments are compressed with zlib. Default false. */
-  compress?: boolean
+  compress?: boolean | undefined
 }
 
 /** How to wait for a result. */
 export interface ResultOptions {
   /** Gives up after this time; the task may still run. Default 60 s. */
-  within?: Duration
+  within?: Duration | undefined
   /** Is called with each state that the worker reports, such as STARTED or RETRY, and with the last. */
-  onState?: (state: string) => void
+  onState?: ((state: string) => void) | undefined
 }
 
 /** A task that the broker has. */
@@ -123,9 +123,9 @@ export interface Producer {
 /** How a task is sent that may be described by Celery's options. */
 interface Sending extends DelayOptions {
   /** Where its result goes. Default: to this producer. */
-  replyTo?: string
+  replyTo?: string | undefined
   /** The name that Celery's programs show. */
-  shadow?: string
+  shadow?: string | undefined
 }
 
 const withinUsualMs = 60_000
@@ -227,7 +227,7 @@ class CeleryProducer implements Producer {
   ): { message: TaskMessage; own: Sending }[] {
     checkSignatures('a group', tasks)
     checkNames(options)
-    if ('id' in options)
+    if (options.id !== undefined)
       throw new UsageError('SLUICE_BAD_OPTION', 'the tasks of a group have ids of their own: leave out id')
     return tasks.map((one, groupIndex) => {
       const own = merged(options, sendingOf(one))
@@ -305,7 +305,7 @@ class CeleryProducer implements Producer {
 function merged(options: Sending, more: Sending): Sending {
   const { countdown: _countdown, eta: _eta, ...others } = options
   const hasTime = more.countdown !== undefined || more.eta !== undefined
-  return { ...(hasTime ? others : options), ...more }
+  return { ...(hasTime ? others : options), ...present(more) }
 }
 
 /** Returns how a task that is sent at once is sent, by Celery's names of the options. @throws UsageError SLUICE_BAD_OPTION */

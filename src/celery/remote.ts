@@ -9,6 +9,7 @@ import type { Carrier } from './carrier.ts'
 import { openCarrier } from './connect.ts'
 import { readReply, replyExchange, requestExchange, writeRequest } from './control.ts'
 import { LogicalTime } from './logical-time.ts'
+import type { ProducerOptions } from './producer.ts'
 
 /** The answer of each worker, by its name (`celery@host`). */
 export type Answers = Record<string, unknown>
@@ -16,14 +17,14 @@ export type Answers = Record<string, unknown>
 /** The workers that are meant, and how long to wait for them. */
 export interface RequestOptions {
   /** Names of workers, `celery@host`. Default: all that are there. */
-  workers?: readonly string[]
+  workers?: readonly string[] | undefined
   /**
    * How long answers are awaited. With `workers` or `answers` it ends as soon as so many have answered; otherwise nobody knows how
    * many there are. Default 1 s.
    */
-  within?: Duration
+  within?: Duration | undefined
   /** Number of answers to wait for. Default: as many as `workers`. */
-  answers?: number
+  answers?: number | undefined
 }
 
 /** Inspects and controls Celery workers. */
@@ -42,7 +43,7 @@ export interface Control {
   /** Keeps tasks from starting; with `terminate` also ends them while they run, by `signal` (default SIGTERM). */
   revoke(
     ids: string | readonly string[],
-    options?: RequestOptions & { terminate?: boolean; signal?: string },
+    options?: RequestOptions & { terminate?: boolean | undefined; signal?: string | undefined },
   ): Promise<Answers>
   /** Closes the connections. */
   close(): Promise<void>
@@ -55,7 +56,9 @@ const withinUsualMs = 1_000
  * @param options `broker`, `keyPrefix`, `log`: as for `openProducer`
  * @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_BROKER_UNREACHABLE, SLUICE_REDIS_UNREACHABLE
  */
-export async function openControl(options: { broker?: string; keyPrefix?: string; log?: Log } = {}): Promise<Control> {
+export async function openControl(
+  options: Pick<ProducerOptions, 'broker' | 'keyPrefix' | 'log'> = {},
+): Promise<Control> {
   checkFields('SLUICE_BAD_OPTION', 'openControl', options, ['broker', 'keyPrefix', 'log'])
   const { broker: url = process.env['AMQP_URL'] ?? '', keyPrefix: prefix, log = silent } = options
   const broker = await openCarrier({ url, prefix, name: 'sluice celery control', log })

@@ -11,7 +11,7 @@ export interface Hours {
   /** `'18:00'`, the first closed minute; up to 24:00. If it is earlier than `from`, it is a time of the next day. */
   to: string
   /** Days on which the hours begin: `'Mon-Fri'`, `'sat,sun'`; default every day. */
-  days?: string
+  days?: string | undefined
   /** An IANA time zone, such as `'Europe/Berlin'`. */
   zone: string
 }

@@ -5,11 +5,11 @@ import { hideValue } from './redact.ts'
 /** Where the value of one secret comes from. */
 export interface SecretSource {
   /** The environment variable of the worker that holds the value; white space around the value is removed. */
-  readonly env?: string
+  readonly env?: string | undefined
   /**
    * Returns the value. It is called for each use, so it should cache what takes long. White space is removed here, too.
    */
-  readonly read?: () => string | Promise<string>
+  readonly read?: (() => string | Promise<string>) | undefined
 }
 
 /**

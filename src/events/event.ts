@@ -10,11 +10,11 @@ import { checkType } from './names.ts'
 /** Options of an event; see the fields. */
 export interface EventOptions {
   /** The version of the payload's schema, a whole number from 1; handlers see it as `schemaversion`. Default: none. */
-  version?: number
+  version?: number | undefined
   /** For the catalogue. */
-  description?: string
+  description?: string | undefined
   /** JSON Schema of the payload, for the catalogue. Default: what the schema itself gives (Zod, ArkType, …). */
-  jsonSchema?: Readonly<Record<string, unknown>>
+  jsonSchema?: Readonly<Record<string, unknown>> | undefined
 }
 
 /** Options of one `emit`. */

@@ -27,17 +27,17 @@ export type HandlerFunction<Payload> = (payload: Payload, context: EventContext)
 /** Options of handlers that hold for a whole group. */
 export interface GroupOptions<Payload> {
   /** Limits that each attempt must fit, with keys and costs from the payload. */
-  limits?: readonly (Limit<Payload> | CostedLimit<Payload>)[]
+  limits?: readonly (Limit<Payload> | CostedLimit<Payload>)[] | undefined
   /** Default: as for tasks; `SLUICE_EVENT_RETRIES` sets the number of retries for all handlers without this option. */
-  retry?: RetryOptions
+  retry?: RetryOptions | undefined
   /** Time for one attempt. Default 10 min. */
-  timeout?: Duration
+  timeout?: Duration | undefined
   /** The queue of its deliveries; default `default`. */
-  queue?: string
+  queue?: string | undefined
   /** Deliveries that run at once, in the whole fleet. Default: no bound. */
-  concurrency?: number
+  concurrency?: number | undefined
   /** Private addresses that `ctx.fetch` may call, as for a task. */
-  allowPrivate?: readonly string[]
+  allowPrivate?: readonly string[] | undefined
 }
 
 /** Options of a handler; see the fields. */
@@ -46,21 +46,21 @@ export interface HandlerOptions<Payload> extends GroupOptions<Payload> {
    * Names the handler in its service: each handler of an event gets a delivery of its own. Default: the event, or the
    * pattern.
    */
-  name?: string
+  name?: string | undefined
   /** Names that it had before. It continues their subscriptions, and runs their deliveries. */
-  formerly?: readonly string[]
+  formerly?: readonly string[] | undefined
   /**
    * Handlers of one group share a class, limits and the options above. Default: `main`; for a handler with such options
    * a group of its own, with its name.
    */
-  group?: string
+  group?: string | undefined
   /** The field path of a key: events with the same key run one at a time, in order; retries do not hold up others. */
-  order?: string
+  order?: string | undefined
   /**
    * From when on a new handler gets events: a time, or how long ago, as far as they are kept. Default: from the first event after
    * its service has started with it.
    */
-  since?: Duration | Date
+  since?: Duration | Date | undefined
 }
 
 /** A handler that was defined. */
@@ -82,7 +82,7 @@ const groupFields = ['limits', 'retry', 'timeout', 'queue', 'concurrency', 'allo
 const fields = [...groupFields, 'name', 'formerly', 'group', 'order', 'since']
 
 /** Options for any payload; a task checks its limits. */
-type AnyOptions = Omit<HandlerOptions<never>, 'limits'> & { limits?: readonly unknown[] }
+type AnyOptions = Omit<HandlerOptions<never>, 'limits'> & { limits?: readonly unknown[] | undefined }
 
 /** The group of handlers without options. */
 const mainGroup = 'main'

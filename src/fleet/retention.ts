@@ -35,9 +35,9 @@ export type PruneTime =
       /** Time of day, `'03:00'`. */
       at: string
       /** An IANA zone, `'Europe/Berlin'`; default `'UTC'`. */
-      zone?: string
+      zone?: string | undefined
       /** Length of that time; a minute to 24 hours, default 4 hours. The rest is deleted on the next day. */
-      for?: Duration
+      for?: Duration | undefined
     }
 
 /** Settings of a process; those it leaves out stay as stored. */

@@ -41,11 +41,11 @@ export interface Refusal {
 /** A refusal as users report it; see the fields. */
 export interface Refused {
   /** The limit that the vendor named; default: the limits with the request's own keys, else all of them. */
-  readonly limit?: string
+  readonly limit?: string | undefined
   /** How long the vendor wants to be left alone, in ms; default: the time in the response. */
-  readonly retryAfterMs?: number
+  readonly retryAfterMs?: number | undefined
   /** The response, of any client, or the error that the client threw for it. */
-  readonly response?: object
+  readonly response?: object | undefined
 }
 
 /** Options for reading a response; the defaults suit most vendors. */
@@ -54,7 +54,7 @@ export interface FeedbackOptions extends TimeOptions {
    * How the vendor's answers are read, as in `answers` of a limit's `vendor`: the name of a profile, or a function.
    * Default: the headers that many vendors share.
    */
-  readonly vendor?: Answers
+  readonly vendor?: Answers | undefined
   /** The parsed body, where the profile reads it. */
   readonly body?: unknown
 }

@@ -16,7 +16,7 @@ export interface SecretOptions extends SecretSource {
    * Parts of a request that may contain it; default `['headers']`. Beware of `json`: a stranger whose data gets into it
    * can place the secret in a field that the vendor may show again.
    */
-  readonly in?: readonly SecretPlace[]
+  readonly in?: readonly SecretPlace[] | undefined
 }
 
 /** Refers to a secret in a request: `{ "$secret": "crm", "prefix": "Bearer " }`. */

@@ -45,7 +45,9 @@ type Read<By, Path> = By extends string ? Path : By extends (input: infer In) =>
 export type LimitOptions = LimitFields & (Needs<'rate'> | Needs<'window'> | Needs<'quota'> | Needs<'concurrency'>)
 
 // Each field has its type once: the compiler multiplies two types of one field out, and prints hundreds for a wrong rate.
-type Needs<Field extends keyof LimitRules> = Required<Pick<LimitRules, Field>> & Omit<LimitRules, Field>
+type Needs<Field extends keyof LimitRules> = Required<Pick<LimitRules, Field>> & MayLack<Omit<LimitRules, Field>>
+
+type MayLack<Rules> = { [Field in keyof Rules]: Rules[Field] | undefined }
 
 interface LimitRules {
   /** Most units per window, spread evenly: bursts are small, and no job waits for a window to end. One or several. */
@@ -67,76 +69,76 @@ interface LimitRules {
 
 interface LimitFields {
   /** Time zone by whose clocks periods of a `quota` begin; an IANA name, default UTC. */
-  zone?: string
+  zone?: string | undefined
   /**
    * Instant from which periods of a `quota` are counted (a billing cycle): a month from the 31st begins on the last day of
    * shorter months. A Date or an ISO instant; default: the calendar's own periods.
    */
-  anchor?: Date | string
+  anchor?: Date | string | undefined
   /**
    * Shares of each quota at which a key that has used so much of it raises an alarm, once in a period (docs/budgets.md): above
    * 0, up to 1, at most 8; none: `[]`. Default: 0.8 for quotas of a day or longer that hold at least 100 units.
    */
-  alarmAt?: readonly number[]
+  alarmAt?: readonly number[] | undefined
   /**
    * Makes the `rate` a classic token bucket of this capacity, refilled at the full rate: a vendor then sees up to
    * burst + rate - 1 in a window. Whole, at least 1; for `rate` only. Default: a small bucket that never exceeds the rate.
    */
-  burst?: number
+  burst?: number | undefined
   /**
    * How units come back when an attempt used less than it was granted: `decays` (default) gives them back less what has
    * drained since, so that the rate is never exceeded; `full` is for vendors that themselves refund (Shopify).
    */
-  refund?: 'decays' | 'full'
+  refund?: 'decays' | 'full' | undefined
   /**
    * Finds out what the vendor allows: it begins at the one `rate`, refusals lower it and full windows without a refusal
    * raise it, for the whole fleet, between `floor` (default 1) and `ceiling` (default 100 times the rate), in units of its
    * window. Without keys. Default false: the stated rate holds.
    */
-  adaptive?: boolean | Partial<Bounds>
+  adaptive?: boolean | { readonly [Field in keyof Bounds]?: Bounds[Field] | undefined } | undefined
   /**
    * How much the time from the check before writing until the vendor counts may vary, at most a day. Default `measured`: 100 ms,
    * and less when the answers to `fetch` show that it varies less (docs/margins.md).
    */
-  transit?: Duration | 'measured'
+  transit?: Duration | 'measured' | undefined
   /**
    * How takes outside of jobs (`take`, `tryTake`, `fetch` of the limit) go on while the store is away: `closed` rejects with
    * the store's error; `open` grants without a charge and counts the grants. Jobs wait in any case. If limits are shared in
    * Redis and Redis is away, `closed` makes jobs wait and takes reject; `open` uses the store alone. Default `closed`.
    */
-  onStoreError?: 'closed' | 'open'
+  onStoreError?: 'closed' | 'open' | undefined
   /**
    * True if other programs take from it too, in Redis (docs/redis.md): its definition is published there, and after a loss
    * of Redis's state it is closed until their grants have left its windows. Default false: only Sluice's own processes take
    * from it, and it is not closed, because the store has their grants.
    */
-  published?: boolean
+  published?: boolean | undefined
   /**
    * The vendor: by name (`'github'`), so that its answers are read as it documents them (docs/vendors.md); or what it
    * states that it allows, and how it counts if that is known: `sluice limits` and `sluice doctor` warn if that could be
    * exceeded. It limits nothing.
    */
-  vendor?: VendorName | Rate | VendorLimit
+  vendor?: VendorName | Rate | VendorLimit | undefined
   /**
    * How many of the vendor's failures in a row (5xx, no answer), of at least two jobs, hold the key's jobs, which are then
    * tried one at a time; rejected credentials of three jobs hold them, too. Whole, 2 to 1000; true: 5; default false: only
    * a refusal holds jobs.
    */
-  circuit?: number | boolean
+  circuit?: number | boolean | undefined
   /**
    * Up to 64 accounts, keys, addresses or services of which an attempt gets the one with the most room (`ctx.pool`). The
    * limit's numbers apply to each of them by itself. Not with `by`.
    */
-  pool?: readonly (string | PoolMember)[]
+  pool?: readonly (string | PoolMember)[] | undefined
   /**
    * Turns that a key gets compared with others, if turns go by this limit's keys and the task has no `weight` of its own:
    * `{ acme: 3 }`. Whole, 1 to 1000; default 1. Needs `by`, a field path or a function.
    */
-  weights?: Readonly<Record<string, number>>
+  weights?: Readonly<Record<string, number>> | undefined
   /** A part that is reserved for jobs with `share: 'interactive'`: `{ interactive: 0.3 }`; one share, in thousandths. */
-  shares?: Readonly<Record<string, number>>
+  shares?: Readonly<Record<string, number>> | undefined
   /** Idle time after which the reserved part is lent to others; 1 s to 1 h. Default: the longest window; for places a minute. */
-  lendAfter?: Duration
+  lendAfter?: Duration | undefined
 }
 
 /** How costs are learned: as a quantile of what earlier jobs used, separately for each value of a field. */

@@ -13,11 +13,14 @@ export interface PoolMember {
   /** Identifies the member: an account, a key's name, an address; 1 to 512 characters. */
   readonly key: string
   /** Base of requests that name only a path (`ctx.fetch('/contacts')`); `http:` or `https:`. */
-  readonly baseUrl?: string
+  readonly baseUrl?: string | undefined
   /** The source of `secret()` in the handler: an environment variable of the worker, or a function that returns it. */
-  readonly secret?: SecretSource
+  readonly secret?: SecretSource | undefined
   /** Headers of requests that name only a path, or a function that makes them from the secret. */
-  readonly headers?: Readonly<Record<string, string>> | ((secret: string) => Readonly<Record<string, string>>)
+  readonly headers?:
+    | Readonly<Record<string, string>>
+    | ((secret: string) => Readonly<Record<string, string>>)
+    | undefined
   /** Whatever else the handler needs of the member. */
   readonly data?: unknown
 }

@@ -12,9 +12,9 @@ const concurrencyMax = 1_000_000
 const windowUnitsMax = 2 ** 31 - 1
 
 /** The numbers that rules are made of. */
-export type Ruled = Omit<LimitNumbers, 'transit'> & {
-  transit?: Duration | 'measured'
-  onStoreError?: 'closed' | 'open'
+export type Ruled = { [Field in Exclude<keyof LimitNumbers, 'transit'>]?: LimitNumbers[Field] | undefined } & {
+  transit?: Duration | 'measured' | undefined
+  onStoreError?: 'closed' | 'open' | undefined
 }
 
 /**

@@ -15,16 +15,16 @@ export type VendorAlgorithm = (typeof algorithms)[number]
 /** The properties of a vendor; see the fields. */
 export interface VendorLimit {
   /** The limit that it states. */
-  limit?: Rate
+  limit?: Rate | undefined
   /** How the vendor counts; default: not known, so all ways are shown. Needs `limit`. */
-  algorithm?: VendorAlgorithm
+  algorithm?: VendorAlgorithm | undefined
   /** Capacity of a `bucket`; whole, at least 1; default the rate's units. */
-  burst?: number
+  burst?: number | undefined
   /**
    * How its answers are read: the name of a profile (docs/vendors.md), or a function of yours. Default: the headers that
    * many vendors share.
    */
-  answers?: Answers
+  answers?: Answers | undefined
 }
 
 /** A vendor's limit as it was parsed. */

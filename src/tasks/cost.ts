@@ -24,18 +24,18 @@ export interface CostedLimit<In = never> {
   /**
    * A number, the field path of one in the input, or a function of the input; see `Cost`. Default: the limit's own cost.
    */
-  cost?: number | PathOf<number, In> | ((input: In) => number)
+  cost?: number | PathOf<number, In> | ((input: In) => number) | undefined
   /**
    * The cost is an upper bound, and what a job takes is learned: the cost times a quantile of (settled units / cost) of
    * earlier jobs (`ctx.settle`; 0 is not counted), as soon as 20 are known. Never more than the cost.
    */
-  learn?: boolean | LearnOptions<In>
+  learn?: boolean | LearnOptions<In> | undefined
 }
 
 /** How costs are learned; see the fields. */
 export interface LearnOptions<In = never> {
   /** The fraction of the last 128 jobs that used no more: above 0, up to 1, default 0.9. */
-  quantile?: number
+  quantile?: number | undefined
   /**
    * The field path of a text (up to 200 characters), number or boolean: costs are learned separately for each value, up
    * to 1,000 values for a task. Default: all jobs of the task alike.

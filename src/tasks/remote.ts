@@ -18,7 +18,7 @@ export interface RemoteTaskFields<In, Out, Fair extends string = string> extends
   'run' | 'thread' | 'queue' | 'formerly' | 'allowPrivate'
 > {
   /** The queue of the Celery workers, which exists already. Default `celery`, as Celery's own. */
-  queue?: string
+  queue?: string | undefined
   /**
    * Attempts at once of all workers of that queue together (the sum of their `--concurrency`): a limit `outlet.<queue>`. All
    * tasks of one queue have to name the same number.

@@ -22,45 +22,45 @@ export interface RuleJob<Input = unknown> {
 
 /** The changes that a rule at send may make. */
 export interface SendChanges {
-  queue?: string
+  queue?: string | undefined
   /** -1000 to 1000. */
-  priority?: number
+  priority?: number | undefined
   /** Added to the job's own tags. */
-  tags?: readonly string[]
+  tags?: readonly string[] | undefined
   /** Earliest start, from now; replaces the sender's `delay` or `at`. */
-  delay?: Duration
+  delay?: Duration | undefined
   /** Other keys for limits of the task, by the limit's name. */
-  keys?: Readonly<Record<string, string>>
+  keys?: Readonly<Record<string, string>> | undefined
   /** Do not run it: it is recorded as cancelled, with this reason. */
-  discard?: string
+  discard?: string | undefined
 }
 
 /** The changes that a rule at dispatch may make to a job that could start now. */
 export interface DispatchChanges {
   /** Run it from that queue instead. */
-  queue?: string
-  priority?: number
+  queue?: string | undefined
+  priority?: number | undefined
   /** Delay it for this long, then evaluate the rules again. */
-  hold?: Duration
+  hold?: Duration | undefined
   /** Do not run it: it is recorded as cancelled, with this reason. */
-  discard?: string
+  discard?: string | undefined
 }
 
 interface Match<Input> {
   /** Tasks that it applies to, by name or pattern (`'email.*'`); default all. */
-  tasks?: string | readonly string[]
+  tasks?: string | readonly string[] | undefined
   /** Queues that it applies to; default all. */
-  queues?: string | readonly string[]
+  queues?: string | readonly string[] | undefined
   /**
    * Further condition. At dispatch it must be quick, because the job's grant ages meanwhile. If it throws, the send, or
    * the attempt, fails.
    */
-  when?: (job: RuleJob<Input>) => boolean | Promise<boolean>
+  when?: ((job: RuleJob<Input>) => boolean | Promise<boolean>) | undefined
 }
 
 /** A rule that is evaluated when jobs are sent. */
 export interface SendRuleOptions<Input> extends Match<Input> {
-  at?: 'send'
+  at?: 'send' | undefined
   /** The changes, or a function of the job that returns them. */
   do: SendChanges | ((job: RuleJob<Input>) => SendChanges)
 }
@@ -71,9 +71,9 @@ export interface SendRuleOptions<Input> extends Match<Input> {
 export interface DispatchRuleOptions<Input> extends Match<Input> {
   at: 'dispatch'
   /** Hold jobs outside these hours. Without `when`, waiting jobs are not even claimed outside of them. */
-  open?: Hours
+  open?: Hours | undefined
   /** The changes, or a function of the job that returns them. Give `open` or `do`. */
-  do?: DispatchChanges | ((job: RuleJob<Input>) => DispatchChanges)
+  do?: DispatchChanges | ((job: RuleJob<Input>) => DispatchChanges) | undefined
 }
 
 /** A defined rule. */
@@ -130,7 +130,7 @@ export function rule<Input = unknown>(
     hours: open === undefined ? undefined : parseHours(open),
     when: options.when as Rule['when'],
     do: (job) =>
-      typeof given === 'function' ? evaluate(name, at, bad, () => given(job as RuleJob<Input>)) : (given ?? {}),
+      typeof given === 'function' ? evaluate(name, at, bad, () => given(job as RuleJob<Input>)) : present(given ?? {}),
   }
 }
 
@@ -144,7 +144,7 @@ function evaluate(name: string, at: Rule['at'], bad: (what: string) => UsageErro
   }
   if (typeof wanted !== 'object' || wanted === null || 'then' in wanted)
     throw bad('`do` must return an object of changes synchronously; do look-ups in `when`, which may be asynchronous')
-  const given = Object.fromEntries(Object.entries(wanted).filter(([, value]) => value !== undefined))
+  const given = present(wanted)
   check(given, at, bad)
   return given
 }

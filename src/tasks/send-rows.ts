@@ -13,7 +13,7 @@ import type { TxLike } from '../db/tx.ts'
 /** The job of one row: an input, and options of its own. */
 export interface SendRow<Input> {
   input: Input
-  options?: Omit<SendOptions<never>, 'tx'>
+  options?: Omit<SendOptions<never>, 'tx'> | undefined
 }
 
 /** Result counts, so far or in all. */

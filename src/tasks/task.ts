@@ -33,12 +33,12 @@ export interface TaskFields<In, Out, Result, Fair extends string = string> {
    * Any Standard Schema (Zod, Valibot, ArkType, …), checked at `send` and again before `run`. Default: any JSON, unchecked; its
    * type is then that of the input of `run`.
    */
-  input?: StandardSchemaV1<In, Out>
+  input?: StandardSchemaV1<In, Out> | undefined
   /**
    * Limits that each attempt must fit, all of them or none; `{ limit, cost }` if a job takes another amount than the
    * limit's own cost. A limit whose key or cost the input lacks does not compile.
    */
-  limits?: readonly (Limit<NoInfer<In>> | CostedLimit<NoInfer<In>>)[]
+  limits?: readonly (Limit<NoInfer<In>> | CostedLimit<NoInfer<In>>)[] | undefined
   retry?: RetryOptions | undefined
   /** The queue, or a function of the input that returns it; default: the table of routes, else `default`. */
   queue?: string | ((input: NoInfer<In>) => string) | undefined

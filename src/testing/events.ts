@@ -16,9 +16,9 @@ import type { Runs } from './runs.ts'
 /** The fields of an event that is delivered by hand. */
 export interface DeliverOptions {
   /** Its type; default: the handler's. Needed for a handler of a pattern. */
-  type?: string
-  subject?: string
-  version?: number
+  type?: string | undefined
+  subject?: string | undefined
+  version?: number | undefined
 }
 
 /** The parts of a kit that events use. */

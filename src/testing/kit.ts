@@ -30,22 +30,22 @@ export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes' | 'l
    */
   tasks: readonly Work[]
   /** Schedules, which send their jobs at the instants of the kit's clock; default none. */
-  schedules?: readonly Schedule[]
+  schedules?: readonly Schedule[] | undefined
   /** The service of the handlers; default `test`. */
-  service?: string
+  service?: string | undefined
   /** The clock's first time; default: now. */
-  start?: Date
+  start?: Date | undefined
   /** `memory:` (default), a directory, or a server's URL (then give a schema that only the test uses). */
-  store?: string
+  store?: string | undefined
   /** Schema in the database; default `sluice`. */
-  schema?: string
+  schema?: string | undefined
   /** Private addresses that `ctx.fetch` may call. Default: this machine, `127.0.0.0/8` and `::1`. */
-  allowPrivate?: readonly string[]
+  allowPrivate?: readonly string[] | undefined
   /**
    * How long, in real time, `drain` and the like wait for a handler to end, and `waitFor` for a job; then they reject. Default
    * '10s'.
    */
-  timeout?: Duration
+  timeout?: Duration | undefined
 }
 
 /** A Sluice for tests. Made by {@link testSluice}. */

@@ -20,50 +20,50 @@ export interface VendorRequest {
 /** One limit of the vendor. */
 export interface VendorRule {
   /** The rule's name in the report; default: algorithm, limit and window. */
-  readonly name?: string
+  readonly name?: string | undefined
   readonly algorithm: Algorithm
   /** Requests per window, or at one time for `concurrency`; a whole number from 1. */
   readonly limit: number
   /** Length of the window in ms; required except for `concurrency`. */
-  readonly windowMs?: number
+  readonly windowMs?: number | undefined
   /** Capacity of a `bucket`; default `limit`. */
-  readonly burst?: number
+  readonly burst?: number | undefined
   /** The key by which the limit is counted: the path, a header, a query field, or a function of the request; default: all requests together. */
-  readonly key?: 'path' | `header:${string}` | `query:${string}` | ((request: VendorRequest) => string)
+  readonly key?: 'path' | `header:${string}` | `query:${string}` | ((request: VendorRequest) => string) | undefined
   /** The window that `report()` proves; default `limit` per `windowMs`, none for `concurrency`. */
-  readonly proofWindow?: { readonly limit: number; readonly windowMs: number }
+  readonly proofWindow?: { readonly limit: number; readonly windowMs: number } | undefined
 }
 
 /** How the vendor misbehaves. Every fault counts as an arrival. */
 export interface Faults {
   /** Additional delay of every answer, in ms; default 0. */
-  readonly delayMs?: number
+  readonly delayMs?: number | undefined
   /** Records every nth arrival and resets its connection without an answer; default: none. */
-  readonly resetEvery?: number
+  readonly resetEvery?: number | undefined
   /** Answers the first n arrivals of each job with `failStatus`; default 0. */
-  readonly failFirst?: number
+  readonly failFirst?: number | undefined
   /** The status of `failFirst`; default 500. */
-  readonly failStatus?: number
+  readonly failStatus?: number | undefined
   /** The form of `Retry-After` in a denial; default `seconds`. With `date` the answer also has a `Date` header. */
-  readonly retryAfter?: 'seconds' | 'date' | 'none'
+  readonly retryAfter?: 'seconds' | 'date' | 'none' | undefined
 }
 
 /** Options of `vendor`. */
 export interface VendorOptions {
   /** The port; default: any free port. */
-  readonly port?: number
+  readonly port?: number | undefined
   readonly rules: readonly VendorRule[]
   /** How long an answer takes, in ms; default 0. */
-  readonly latencyMs?: number
+  readonly latencyMs?: number | undefined
   /** The status of a request that is allowed; default 200. */
-  readonly status?: number
+  readonly status?: number | undefined
   /** The status of a request that a limit denies; default 429. Some vendors answer 403. */
-  readonly deniedStatus?: number
-  readonly faults?: Faults
+  readonly deniedStatus?: number | undefined
+  readonly faults?: Faults | undefined
   /** A file to which arrivals are appended, one JSON object a line; default: none. */
-  readonly file?: string
+  readonly file?: string | undefined
   /** Answers `GET /.vendor/report`, `GET /.vendor/arrivals` and `POST /.vendor/wipe` without counting them; default false. */
-  readonly control?: boolean
+  readonly control?: boolean | undefined
 }
 
 /** The proof, from the arrivals. */

@@ -13,18 +13,18 @@ export interface CeleryWork {
    * True: events of this worker and its tasks are sent from the start, as by `celery worker -E`. Default false: once a program of
    * Celery wants them, as Flower does (`enable_events`).
    */
-  events?: boolean
+  events?: boolean | undefined
   /** True: producers see that an attempt has begun (`STARTED`), as with Celery's `task_track_started`. Default false. */
-  trackStarted?: boolean
+  trackStarted?: boolean | undefined
   /**
    * Queues of tasks that follow one that ran here, by patterns of their names, as Celery's `task_routes`; the first that
    * fits counts. Default: the queue of the call. A queue among the options of the task itself goes before.
    */
-  routes?: Readonly<Record<string, string>>
+  routes?: Readonly<Record<string, string>> | undefined
   /** The prefix of all keys of a broker in Redis: `global_keyprefix` of its workers. Default: none. */
-  keyPrefix?: string
+  keyPrefix?: string | undefined
   /** `visibility_timeout` of a broker in Redis: the same in all of its workers. Default '1h', as Celery's. */
-  visibilityTimeout?: Duration
+  visibilityTimeout?: Duration | undefined
 }
 
 const fields = ['queues', 'events', 'trackStarted', 'routes', 'keyPrefix', 'visibilityTimeout']

@@ -34,10 +34,13 @@ it('a producer sends all members of a group by their options, or none if one of 
     await expect(misuse()).rejects.toMatchObject({ message: expect.stringContaining('takes a flat list of tasks') })
   const options = { routing_key: 'mine', queue: 'nowhere', reply_to: 'theirs', shadow: 'named' }
   await producer.group([signature('second', [], { options })])
+  // An option that is undefined counts as absent.
+  await producer.chain([signature('third', [], { options })], { queue: undefined, id: undefined })
   const got: WireMessage[] = []
   await broker.consume('mine', { prefetch: 10, noAck: true }, (one) => got.push(readDelivery(one)))
-  await until(() => got.some(({ headers }) => headers['task'] === 'second'))
+  await until(() => got.some(({ headers }) => headers['task'] === 'third'))
   expect(got.map(({ headers, replyTo }) => [headers['task'], headers['shadow'], replyTo])).toEqual([
     ['second', 'named', 'theirs'],
+    ['third', 'named', 'theirs'],
   ])
 })
