@@ -42,7 +42,9 @@ export function stopSignal({ first, second } = listenForStop()): AbortSignal {
  */
 export function surviveStrays(log: Log, stop: Stop): void {
   process.on('unhandledRejection', (reason) => log.error('unhandled promise rejection', { err: reason }))
-  process.on('uncaughtException', (error) => {
+  process.on('uncaughtException', (error, origin) => {
+    // With `--unhandled-rejections=strict` a rejection comes here first, and the listener above gets it next.
+    if (origin === 'unhandledRejection') return
     log.error('uncaught exception outside of any attempt; the worker ends after its running attempts', {
       err: error,
     })

@@ -66,6 +66,33 @@ it('the log names process.exit() as what ended a worker during an attempt', asyn
   expect(code).toBe(7)
 })
 
+it('a promise that nobody awaits does not end a worker, also where Node is strict about that', async ({
+  onTestFinished,
+}) => {
+  const project = createProject({
+    DATABASE_URL: (await freshDatabase()).url,
+    SLUICE_TASKS: 'tasks.mjs',
+    NODE_OPTIONS: '--unhandled-rejections=strict',
+  })
+  onTestFinished(() => project.close())
+  project.write(
+    'tasks.mjs',
+    `import { task } from 'sluice'
+const wait = () => new Promise((resolve) => setImmediate(resolve))
+export const stray = task('stray', { run: ({ n }) => (void Promise.reject(new Error('nobody awaits ' + n)), wait()) })`,
+  )
+  const worker = project.start(['work'])
+  await worker.says('working on stray')
+  for (const n of [1, 2]) {
+    expect(await project.run(['send', 'stray', `{"n":${n}}`])).toMatchObject({ code: 0 })
+    await worker.says(`nobody awaits ${n}`)
+  }
+  worker.signal('SIGTERM')
+  const { code, err } = await worker.ended
+  expect(err).not.toContain('uncaught exception')
+  expect(code).toBe(0)
+})
+
 it('a worker leaves no hook of its own to a process in which the store could not be closed', async ({
   onTestFinished,
 }) => {
