@@ -14,6 +14,7 @@ import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { StoreEpoch } from '../../src/claim/definitions/clock.ts'
 import { limit, task } from '../../src/index.ts'
 import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { until } from '../until.ts'
 import { takeIn } from '../takes/engine.ts'
@@ -113,6 +114,23 @@ it('a failover to a standby without the last grants closes limits for a window, 
     expect(runs.filter((other) => other >= at && other < at + windowMs).length).toBeLessThanOrEqual(units)
   expect(errors.some((message) => message.includes('lacks commits'))).toBe(true)
 }, 180_000)
+
+it('a dump that is restored on the same server is noticed by the first worker, which closes limits', async () => {
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  onTestFinished(() => sluice.close())
+  await defineLimit(sqlOn(sluice.db), limit('crm', { window: '100/min' }))
+  await (await sluice.work([quietTask('quiet')])).stop()
+  expect(await count(sluice.db, 'sluice.epoch where n = 1 and closed_us is null')).toBe(1)
+  // As in a database that is made of a dump, the rows are the same, and the tables are others.
+  await sluice.db.query(`create table sluice.other (like sluice.epoch including all)`)
+  await sluice.db.query(`insert into sluice.other select * from sluice.epoch`)
+  await sluice.db.query(`drop table sluice.epoch`)
+  await sluice.db.query(`alter table sluice.other rename to epoch`)
+  await (await sluice.work([quietTask('quiet')])).stop()
+  expect(await count(sluice.db, 'sluice.epoch where n = 2 and closed_us is not null')).toBe(1)
+  await (await sluice.work([quietTask('quiet')])).stop()
+  expect(await count(sluice.db, 'sluice.epoch where n = 2')).toBe(1)
+})
 
 it('a store that is restored to an older copy of its data is noticed by a running worker', async () => {
   const server = await startPostgres()

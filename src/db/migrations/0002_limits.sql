@@ -250,8 +250,8 @@ create table sluice.epoch (
   -- Counts up when the store turns out to lack what it had acknowledged (restored, failed over):
   -- limits/clock/check_epoch.sql.
   n bigint not null default 1,
-  -- The server's identity as last seen (system identifier, timeline; null: the server does not report it), and when the
-  -- server started.
+  -- The server's identity as last seen (system identifier, timeline, id of this table; null: the server does not report
+  -- it), and when the server started.
   identity text,
   server_at timestamptz,
   -- Since when, in the limiter's time, limits are closed; each stays so until its longest window has passed. Null:

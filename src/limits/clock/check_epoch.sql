@@ -24,11 +24,13 @@ declare
   v_least bigint;
 begin
   renewal := exists (select 1 from sluice.renewal);
-  -- Its system identifier and timeline change when a standby is promoted or a backup restored; the position up to which
-  -- its log is on disk never goes back on a server that kept what it acknowledged. Some servers do not give these.
+  -- Its system identifier and timeline change when a standby is promoted or a backup restored, and a table's id when a
+  -- dump is restored, also on the same server; the position up to which its log is on disk never goes back on a server
+  -- that kept what it acknowledged. Some servers do not give these.
   begin
     lsn := pg_current_wal_flush_lsn();
-    v_id := (select system_identifier from pg_control_system()) || '/' || left(pg_walfile_name(lsn), 8);
+    select c.system_identifier || '/' || left(pg_walfile_name(lsn), 8) || '/' || e.tableoid into v_id
+    from pg_control_system() c, sluice.epoch e;
   exception when others then
     lsn := null;
   end;
