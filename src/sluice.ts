@@ -106,7 +106,7 @@ export class Sluice implements Sender {
     this.#sql = store.on(this.db)
     this.#allowPrivate = options.allowPrivate ?? env('SLUICE_ALLOW_PRIVATE')?.split(',') ?? []
     this.jobs = new Jobs(this.#sql)
-    this.limits = new Limits(this.#sql, this.#clock)
+    this.limits = new Limits(this.#sql, this.#clock, async (buckets) => this.#peer?.endHolds(buckets))
     ;({ pause: this.pause, resume: this.resume, pauses: this.pauses } = pausesOn(this.#sql))
     ;({ parked: this.parked, release: this.release } = parkingOn(this.#sql))
     this.schedules = new Schedules(this.#sql, this)

@@ -330,6 +330,7 @@ end
 -- of a request that was charged once more). `g<id>`: the number of the grant with this id. `p<id>`: places held (and version) of a grant
 -- that is not remembered otherwise.
 -- `l`: places that are leased: for each grant their number, and when they are free again unless the lease is renewed.
+-- `r`: the last hold that a vendor's refusal set: until when, until when the bucket would be held without, epoch and version then (settle.lua).
 -- `o`: until then nothing is granted ahead, because other programs have called (reserve.lua). `f`: when units or places were last given
 -- back (settle.lua). `j<owner>`: the epoch in which this database has added what it granted before (join.lua).
 -- State and grants share a key, so that they can only be lost together.
@@ -636,17 +637,6 @@ local function read(key, definition, epoch, now)
   end
   if bucket.closed ~= epoch.at or epoch.stores > 1 then close(bucket, epoch) end
   return bucket
-end
-
--- Holds a bucket: no grant for `us`. Counts from the bucket's own time, so that after a backward step of the clock the hold cannot
--- end before it began.
-local function hold(bucket, us, now)
-  local at = math.max(now, bucket.at)
-  if at + us > bucket.hold then
-    advance(bucket, now)
-    bucket.hold, bucket.changed = at + us, true
-  end
-  return bucket.hold
 end
 
 -- Rebuilds a bucket under a changed definition: as if the new rules had been in force for as long as they look back, from the grants
@@ -1080,7 +1070,7 @@ SETTLE = _LIBRARY + r"""-- Records what happened to grants. KEYS: key of the epo
 -- free too. more alone: so many units count from now on, for a request that may have arrived late; quotas do not count it again.
 -- ended: number of places that are free again, of that grant (unset: the grant is not known). renew: the grant's lease
 -- ends so many us (at most a minute) from now; with places, it has so many from now on, even if its lease had ended. hold: us from
--- now without a grant.
+-- now without a grant; 0 ends what such acts hold.
 -- The same id is carried out once. Returns 'decided', the id, the time, what the clock shows, and for each act its effect: units
 -- charged (negative: given back), places freed, places leased (0: others may have them), or the time until which the
 -- bucket is held. Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open` returns.
@@ -1167,6 +1157,25 @@ local function renew(bucket, act, now)
   lease(bucket, act.grant, places, math.max(now, bucket.at) + math.min(act.renew, MINUTE))
   bucket.changed = true
   return places
+end
+
+-- Holds a bucket: no grant for `us`. Counts from the bucket's own time, so that after a backward step of the clock the hold cannot
+-- end before it began. 0 ends such holds, unless what holds the bucket now may be something else: a new epoch, another definition, or
+-- an older version of this script.
+local function hold(bucket, us, now)
+  local packed = redis.call('HGET', bucket.key, 'r')
+  local held, without, closed, version = unpack(packed and cmsgpack.unpack(packed) or {})
+  local is_known = held == bucket.hold and closed == bucket.closed and version == bucket.version
+  local before = is_known and without or bucket.hold
+  local from = math.max(now, bucket.at)
+  if us > 0 and from + us > bucket.hold then
+    advance(bucket, now)
+    redis.call('HSET', bucket.key, 'r', cmsgpack.pack({ from + us, before, bucket.closed, bucket.version }))
+    bucket.hold, bucket.changed = from + us, true
+  elseif us == 0 and is_known then
+    bucket.hold, bucket.changed, bucket.freed = before, true, true
+  end
+  return bucket.hold
 end
 
 local function act_on(bucket, act, full, now)

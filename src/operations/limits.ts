@@ -40,10 +40,13 @@ export class Limits {
   readonly #sql: Sql
   readonly #clock: Clock
   readonly #bulk: Bulk
+  readonly #endHoldsThere: (buckets: readonly string[]) => Promise<void>
 
-  constructor(sql: Sql, clock: Clock) {
+  /** @param endHoldsThere ends what bad answers hold of buckets in a second limiter; default: there is none */
+  constructor(sql: Sql, clock: Clock, endHoldsThere: (buckets: readonly string[]) => Promise<void> = async () => {}) {
     this.#sql = sql
     this.#clock = clock
+    this.#endHoldsThere = endHoldsThere
     this.#bulk = new Bulk(sql)
   }
 
@@ -134,8 +137,8 @@ export class Limits {
 
   /**
    * Ends what a vendor's bad answers hold of a limit, or of one key of it, and lets the jobs that it refused begin now.
-   * Resolves to the number of keys. A credential that is rejected still is held again at the next rejection. A hold in
-   * Redis goes on until its end.
+   * Resolves to the number of keys. A credential that is rejected still is held again at the next rejection. Holds in
+   * Redis end if this process has it.
    * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_KEY
    */
   async reset(name: string, options: { key?: string } = {}): Promise<number> {
@@ -143,12 +146,15 @@ export class Limits {
     const { key } = options
     const { label, pool } = await this.show(name)
     const params = [name, key === undefined ? '' : checkKey(name, key)]
-    const [row] = await this.#sql.call<{ reset_limit: string }>('reset_limit', params)
+    const held = await this.#sql.run<{ id: string; bucket: string }>('operations/find_refused_buckets', params)
+    // First in Redis: what it denies the store would hold again.
+    await this.#endHoldsThere(held.map(({ bucket }) => bucket))
+    await this.#sql.call('accept_buckets', [held.map(({ id }) => id), null, null])
     // Each of them is due at the time that the vendor stated, whether its limits have room or not. Jobs do not name the
     // value of a label, or the member of a pool.
     const ofKey = key === undefined || label !== undefined || pool !== undefined ? {} : { key }
     await this.#bulk.retry({ state: 'scheduled', reason: 'throttled', limit: name, ...ofKey }, {})
-    return Number(row?.reset_limit ?? 0)
+    return held.length
   }
 
   async #put(source: 'stored' | 'pinned', name: string, changes: NumberChanges, why: Why): Promise<LimitLine> {

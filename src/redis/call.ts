@@ -67,7 +67,7 @@ export interface Granted {
  * - `isUnused`: nothing of it was used, so its places are free, too;
  * - `ended`: so many of its places are free again (`grant` unset: the grant is not known; do not mix the two ways);
  * - `renewUs`: its lease lasts so long from now (with `places`: of so many, even if it had ended);
- * - `holdUs`: the vendor demanded a pause of this length.
+ * - `holdUs`: the vendor demanded a pause of this length; 0: such pauses are over.
  */
 export type SettleAct = { bucket: number } & (
   | { grant?: string; more: number }

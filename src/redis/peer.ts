@@ -357,6 +357,19 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
     return grant
   }
 
+  /** Ends what vendors' bad answers hold of buckets in Redis. Logs it if that may go on. */
+  async endHolds(buckets: readonly string[]): Promise<void> {
+    if (buckets.length === 0) return
+    this.start()
+    await this.#ready
+    try {
+      await this.settlements.confirm(buckets.map((bucket) => ({ bucket, untilMs: 0 })))
+    } catch (error) {
+      const words = 'limits are held in Redis for as long as the vendor stated, because Redis does not answer'
+      this.#options.store.log.warn(words, { limits: buckets, err: error })
+    }
+  }
+
   override settle(grant: string, bucket: string, more: number): void {
     if (this.current !== undefined) super.settle(grant, bucket, more)
   }

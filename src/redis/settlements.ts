@@ -7,9 +7,9 @@ import type { RedisLimiter } from './limiter.ts'
 import type { SharedDefinitions } from './definitions.ts'
 
 /**
- * A report about one bucket. `again`: so many units of a request are charged once more. `untilMs`: the bucket is held until then,
- * in monotonic ms. A report about a grant belongs to the epoch that counted before the report reached the store, because the
- * state of a later epoch may be built from a ledger that has it.
+ * A report about one bucket. `again`: so many units of a request are charged once more. `untilMs`: the bucket is held until then, in
+ * monotonic ms; 0: its holds by such reports are over. A report about a grant belongs to the epoch that counted before the report
+ * reached the store, because the state of a later epoch may be built from a ledger that has it.
  */
 export type SettlementReport = { bucket: string } & (
   | { epoch: string; grant: string; more: number }
@@ -148,7 +148,7 @@ export class SettlementQueue {
       const bucket = places.get(name) ?? places.size
       places.set(name, bucket)
       if ('again' in report) return [{ bucket, more: report.again }]
-      if ('untilMs' in report) return [{ bucket, holdUs: Math.ceil((report.untilMs - nowMs) * 1_000) }]
+      if ('untilMs' in report) return [{ bucket, holdUs: Math.max(0, Math.ceil((report.untilMs - nowMs) * 1_000)) }]
       if ('ended' in report) return [{ bucket, grant: report.grant, ended: report.ended }]
       if ('renewUs' in report) return [{ bucket, grant: report.grant, renewUs: report.renewUs, places: report.places }]
       if ('isUnused' in report) return [{ bucket, grant: report.grant, isUnused: true }]
@@ -167,7 +167,7 @@ export class SettlementQueue {
 
 /** True for a report that is dropped. Use beyond a grant is always reported: if it counts twice, that is safe. */
 function isOver(word: WaitingReport, epoch: string, nowMs: number): boolean {
-  if ('untilMs' in word) return word.untilMs <= nowMs
+  if ('untilMs' in word) return word.untilMs !== 0 && word.untilMs <= nowMs
   // A place is free, or held, under any epoch.
   if ('ended' in word || 'renewUs' in word || 'again' in word || ('more' in word && word.more > 0)) return false
   // A grant of this epoch has an id there, whatever epoch this process knew at that moment.

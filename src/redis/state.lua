@@ -3,6 +3,7 @@
 -- of a request that was charged once more). `g<id>`: the number of the grant with this id. `p<id>`: places held (and version) of a grant
 -- that is not remembered otherwise.
 -- `l`: places that are leased: for each grant their number, and when they are free again unless the lease is renewed.
+-- `r`: the last hold that a vendor's refusal set: until when, until when the bucket would be held without, epoch and version then (settle.lua).
 -- `o`: until then nothing is granted ahead, because other programs have called (reserve.lua). `f`: when units or places were last given
 -- back (settle.lua). `j<owner>`: the epoch in which this database has added what it granted before (join.lua).
 -- State and grants share a key, so that they can only be lost together.
@@ -309,15 +310,4 @@ local function read(key, definition, epoch, now)
   end
   if bucket.closed ~= epoch.at or epoch.stores > 1 then close(bucket, epoch) end
   return bucket
-end
-
--- Holds a bucket: no grant for `us`. Counts from the bucket's own time, so that after a backward step of the clock the hold cannot
--- end before it began.
-local function hold(bucket, us, now)
-  local at = math.max(now, bucket.at)
-  if at + us > bucket.hold then
-    advance(bucket, now)
-    bucket.hold, bucket.changed = at + us, true
-  end
-  return bucket.hold
 end

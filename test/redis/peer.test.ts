@@ -4,7 +4,7 @@ import { describe, expect, it, vi } from 'vitest'
 import { numbered } from '../rows.ts'
 import { Margins } from '../../src/claim/definitions/margins.ts'
 import { hash64 } from '../../src/core/hash.ts'
-import { type Limit, limit, type Sluice } from '../../src/index.ts'
+import { type Limit, limit, rateLimited, type Sluice } from '../../src/index.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { attemptCalls } from '../claim/engine.ts'
 import { roomOf } from '../limits/engine.ts'
@@ -41,6 +41,25 @@ describe.concurrent('jobs with a limit in Redis', () => {
     await until(() => ran.length === 1)
     const job = await sluice.waitFor(id)
     expect(job).toMatchObject({ state: 'done', attempt: 1, failed: 0 })
+  })
+
+  it('begin with those of other programs when an operator resets a limit that the vendor has refused', async (context) => {
+    const { foreigner, open } = await redisFor(context)
+    const { sluice, store } = await open()
+    const shared = limit('shared', { rate: '100/s', published: true })
+    const { call, ran } = counted([shared], ({ attempt }) => {
+      if (attempt === 1) throw rateLimited(3_600_000)
+    })
+    await sluice.work([call])
+    const other = await foreigner(shared)
+    const id = await sluice.send(call as never, { n: 1 } as never)
+    await until(async () => (await sluice.jobs.get(id))?.state === 'scheduled', 'it is refused')
+    await until(async () => (await other()) === 0, 'others are held, too')
+    // As the command line does.
+    const operator = await open(undefined, store)
+    expect(await operator.sluice.limits.reset('shared')).toBe(1)
+    await until(async () => (await other()) === 1, 'others go on')
+    await until(() => ran.length === 1, 'the job goes on')
   })
 
   it('run soon after others gave back their units, however slowly the limit would drain', async (context) => {
