@@ -12,7 +12,7 @@ import { checkPattern, matches, unrouted } from '../events/names.ts'
 import type { Properties } from '../amqp/publisher.ts'
 import { idOf } from './celery-message.ts'
 import { failureOf } from './republisher.ts'
-import { copyOf, eventOf, progressOf } from './message.ts'
+import { copyOf, eventOf, type Progress, progressOf } from './message.ts'
 import { eventsExchange } from './names.ts'
 import { QueueReader } from './queue-reader.ts'
 
@@ -70,9 +70,12 @@ export class QueueArchive implements EventArchive {
       const found = progressOf(receivedOf(message))
       const { queue, at: replayOf } = failureOf(message.properties.headers ?? {})
       const isNew = this.#context.queue === unrouted
-      const fresh = { failed: 0, throttled: 0, crashes: 0, strays: 0, isDoubtful: !isNew || found.isDoubtful, replayOf }
+      const counts = { attempt: 0, failed: 0, throttled: 0, crashes: 0, strays: 0, earlier: attemptsOf(found) }
+      // Another turn, because the copies of both rounds have the same numbers of attempts.
+      const turn = (found.turn ?? 0) + 1
+      const fresh = { ...found, ...counts, turn, isDoubtful: !isNew || found.isDoubtful, replayOf }
       const to = isNew ? { exchange: eventsExchange, routingKey: found.type } : { routingKey: queue }
-      const again = copyOf(receivedOf(message), undefined, { ...found, ...fresh }, to)
+      const again = copyOf(receivedOf(message), undefined, fresh, to)
       const broker = await this.#context.broker()
       return broker.publish(again).then(() => 'goes' as const, skipUnrouted)
     })
@@ -159,7 +162,7 @@ function archivedOf(message: GetMessage, nowMs: number, isUnrouted: boolean): Ar
     id: idOf(message.properties as Properties) ?? null,
     type: event?.type ?? progress.type,
     handler: progress.handler ?? null,
-    attempt: progress.attempt,
+    attempt: attemptsOf(progress),
     reason,
     error,
     at: dateOf(at),
@@ -167,6 +170,9 @@ function archivedOf(message: GetMessage, nowMs: number, isUnrouted: boolean): Ar
     text: event === null ? message.content.subarray(0, textMax).toString() : null,
   }
 }
+
+/** Returns how many attempts there were, in all rounds. */
+const attemptsOf = ({ attempt, earlier = 0 }: Progress) => attempt + earlier
 
 /** Returns a time; 1970 for a text that is none, as another program may have written it into an event. */
 export function dateOf(text: string): Date {

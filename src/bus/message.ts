@@ -24,6 +24,8 @@ export interface Progress extends Known {
   readonly elsewhere?: readonly string[]
   /** It was replayed from the archive, where it was put at this time; undefined: it was not. */
   readonly replayOf?: string
+  /** Attempts before it was replayed; the others count those since then. */
+  readonly earlier?: number
   /** How often handlers' attempts have sent it again: no two of these copies are alike, also if none of them counted. */
   readonly turn?: number
 }
@@ -61,8 +63,8 @@ export function progressOf({ properties, routingKey }: Received): Progress {
   if (typeof text !== 'string') return fresh
   try {
     const read = JSON.parse(text) as Progress
-    const counts = [read.attempt, read.failed, read.throttled, read.crashes, read.strays, read.turn ?? 0]
-    const { elsewhere = [], handler = '', replayOf = '' } = read
+    const { elsewhere = [], handler = '', replayOf = '', turn = 0, earlier = 0 } = read
+    const counts = [read.attempt, read.failed, read.throttled, read.crashes, read.strays, turn, earlier]
     const areCounts = counts.every((count) => Number.isSafeInteger(count) && count >= 0)
     const areTexts = [read.type, handler, replayOf].every((one) => typeof one === 'string')
     if (!areCounts || !areTexts || !Array.isArray(elsewhere)) return fresh

@@ -9,7 +9,7 @@ export interface ArchivedEvent {
   readonly type: string
   /** The handler that failed; null: it got to none, and a replay brings it to all that match. */
   readonly handler: string | null
-  /** Attempts so far. */
+  /** Attempts so far, those before a replay included. */
   readonly attempt: number
   /** `exhausted`, `refused`, `crashed` or `doubtful`, as of a failed job; `unrouted`: no service gets it. */
   readonly reason: string

@@ -23,6 +23,6 @@ export interface Delivery {
   readonly service: string
   readonly handler: string
   readonly event: CloudEvent
-  /** True: the handler may have had it before, as another job or message. */
+  /** True: the handler may have had it before, as another job or message, or before it was replayed. */
   readonly again?: boolean
 }

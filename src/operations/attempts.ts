@@ -15,7 +15,10 @@ export interface JobError {
 
 /** One execution of a job's handler. Times are by the store's clock. */
 export interface JobAttempt {
-  /** Its number, from 1. Snoozes do not count, so the attempt after a snooze has the same number. */
+  /**
+   * Its number, from 1. Snoozes do not count, so the attempt after a snooze has the same number; when the delivery of an event is
+   * replayed, its attempts are counted anew.
+   */
   attempt: number
   startedAt: Date
   /** Null while it runs. */
