@@ -122,13 +122,15 @@ function change(verb: 'replay' | 'discard', done: string) {
   return async (service: string, flags: Flags, command: Command): Promise<void> => {
     if (flags.rate !== undefined) parseRate(flags.rate)
     await inArchive(service, command, async (archive, out) => {
-      const text = `${many(await archive.count(), 'archived event')} of service "${service}"`
+      const size = await archive.count()
+      const text = `${many(size, 'archived event')} of service "${service}"`
       const filter = await filterOf(archive, flags)
       const which = Object.keys(filter).length === 0 ? text : `those that match of ${text}`
       if (flags.yes !== true && !(await isWanted(out, { verb, done }, which))) return
-      await changeMany(out, done, '', (options) =>
-        archive[verb](filter, { ...options, ...present({ rate: flags.rate }) }),
-      )
+      await changeMany(out, done, size, ({ signal, onProgress: show }) => {
+        const onProgress = (progress: { done: number; seen: number }) => show({ ...progress, at: progress.seen })
+        return archive[verb](filter, { signal, onProgress, ...present({ rate: flags.rate }) })
+      })
     })
   }
 }

@@ -5,6 +5,7 @@ import { UsageError } from '../core/errors.ts'
 import { present } from '../core/fields.ts'
 import { parseRate, type Rate } from '../core/rate.ts'
 import type { BulkOptions, JobFilter, Sluice, State } from '../index.ts'
+import { barOn } from './bar.ts'
 import { type FilterFlags, filterFlags, filterOf, inputOf, rejectListFlags } from './filter.ts'
 import { checkIdPart, idOf } from './ids.ts'
 import { mustKnowAll } from './known.ts'
@@ -197,7 +198,7 @@ export async function changeFound(
     const show = () => printExamples(sluice, out, filter)
     if (!(await isWanted(out, act, what, ', or check with --dry-run', show))) return
   }
-  const changed = await changeMany(out, act.done, ` of ${what}`, (options) =>
+  const changed = await changeMany(out, act.done, isExact ? count : undefined, (options) =>
     act.many(sluice, filter, { all: true, ...options, ...present({ rate: flags.rate }) }),
   )
   if (changed !== undefined) out.hint((changed === 0 ? await act.none?.(sluice) : undefined) ?? '`sluice status`')
@@ -226,20 +227,26 @@ export async function isWanted(
 /**
  * Changes many until Ctrl-C stops it, shows the progress on a terminal, and prints how many were changed. Resolves to that number;
  * undefined: it was stopped.
- * @param done past tense of what is done; `of`: shown behind the progress
+ * @param done past tense of what is done
+ * @param total how many there are; undefined: it is not known
+ * @param change reports in `at` how many of these it has passed, if it passes others than it changes
  */
 export async function changeMany(
   out: Output,
   done: string,
-  of: string,
-  change: (options: Required<Pick<BulkOptions, 'signal' | 'onProgress'>>) => Promise<number>,
+  total: number | undefined,
+  change: (options: {
+    signal: AbortSignal
+    onProgress: (progress: { done: number; at?: number }) => void
+  }) => Promise<number>,
 ): Promise<number | undefined> {
   const signal = stopSignal()
-  const isWatched = process.stderr.isTTY && !out.json
-  const onProgress = (progress: { done: number }) =>
-    void (isWatched && process.stderr.write(`\r${progress.done} ${done}${of}`))
-  const count = await change({ signal, onProgress })
-  if (isWatched && count > 0) out.talk('')
+  const bar = barOn(out.json ? undefined : process.stderr, total, done)
+  const onProgress = ({ done: changed, at = changed }: { done: number; at?: number }) => {
+    bar.count(changed)
+    bar.set(at)
+  }
+  const count = await change({ signal, onProgress }).finally(() => bar.end())
   if (out.json) out.object({ [done]: count, stopped: signal.aborted })
   else out.line(`${count} ${done}`)
   if (!signal.aborted) return count

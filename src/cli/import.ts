@@ -45,7 +45,7 @@ export async function importRows(
   const { out } = settings
   const source = await sourceOf(flags, out)
   const signal = stopSignal()
-  const bar = barOn(process.stderr, out.json ? undefined : source.bytes)
+  const bar = barOn(out.json || source.bytes === undefined ? undefined : process.stderr, source.bytes, 'sent')
   const talk = (text: string) => bar.above(() => out.talk(text))
   let total: Sent = { sent: 0, known: 0, bad: 0 }
   let refused: Refused | undefined
@@ -55,7 +55,7 @@ export async function importRows(
     const how = {
       read: readerOf(task, table, keysOf(flags, table, source), options),
       onBad: (error: SluiceError, row: TableRow) => badRows.add(error, row),
-      onProgress: (sent: Sent) => bar.jobs((total = sent).sent),
+      onProgress: (sent: Sent) => bar.count((total = sent).sent),
       signal,
     }
     total =
@@ -118,9 +118,10 @@ async function digestOf(file: string): Promise<string> {
 }
 
 async function* countBytes(chunks: AsyncIterable<Buffer>, bar: Bar): AsyncGenerator<Buffer> {
+  let read = 0
   for await (const chunk of chunks) {
     yield chunk
-    bar.bytes(chunk.length)
+    bar.set((read += chunk.length))
   }
 }
 

@@ -36,7 +36,7 @@ export function checkReason(reason: unknown): string {
 /** How many jobs a filter matches. */
 export interface Counted {
   count: number
-  /** False: `count` is a lower bound; counting stopped at 10,000 matches, or after reading 200,000 jobs. */
+  /** False: `count` is a lower bound; counting stopped beyond 10,000 matches, or after reading 200,000 jobs. */
   isExact: boolean
 }
 
@@ -122,7 +122,7 @@ export class Bulk {
     })) {
       count += hits.length
       looked += seen
-      if (count >= countMax || looked >= lookMax) return { count: Math.min(count, countMax), isExact: false }
+      if (count > countMax || looked >= lookMax) return { count: Math.min(count, countMax), isExact: false }
     }
     return { count, isExact: true }
   }

@@ -177,19 +177,20 @@ describe('cells as an input', () => {
   })
 })
 
-it('a progress bar is drawn only on terminals, and lines are written above it', () => {
-  const shown = (isTTY: boolean) => {
+it('a progress bar is drawn only on terminals, where lines are written above it; without a total it counts', () => {
+  const shown = (isTTY: boolean, total?: number) => {
     const stream = Object.assign(new PassThrough(), { isTTY, columns: 80 })
-    const bar = barOn(stream as never, 1_000)
-    bar.bytes(400)
-    bar.jobs(12)
+    const bar = barOn(stream as never, total, 'sent')
+    bar.set(400)
+    bar.count(12)
     bar.above(() => void stream.write('line 3: bad\n'))
     bar.end()
     return String(stream.read() ?? '')
   }
-  expect(shown(true)).toMatch(/40% \| 12 sent/)
-  expect(shown(true)).toContain('\r\u001b[Kline 3: bad\n')
-  expect(shown(false)).toBe('line 3: bad\n')
+  expect(shown(true, 1_000)).toMatch(/40% \| 12 sent/)
+  expect(shown(true, 1_000)).toContain('\r\u001b[Kline 3: bad\n')
+  expect(shown(true)).toBe('\r12 sent\r\u001b[Kline 3: bad\n\n')
+  expect(shown(false, 1_000)).toBe('line 3: bad\n')
 })
 
 it.each([

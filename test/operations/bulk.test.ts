@@ -192,6 +192,13 @@ for (const engine of mainEngines) {
       expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'waiting' })
     })
 
+    it('are counted exactly up to 10,000', async () => {
+      await at.sluice.sendMany(quiet, numbered(10_000))
+      expect(await at.sluice.jobs.count({ task: 'quiet' })).toEqual({ count: 10_000, isExact: true })
+      await at.sluice.send(quiet, {})
+      expect(await at.sluice.jobs.count({ task: 'quiet' })).toEqual({ count: 10_000, isExact: false })
+    })
+
     it('are cancelled in portions, with progress reports, and a stop between portions', async () => {
       await at.sluice.sendMany(quiet, numbered(1_200))
       const kept = await at.sluice.send(limited, { tenant: 'a' })
