@@ -3,7 +3,7 @@ import { Command } from 'commander'
 import { codeOf, UsageError } from '../core/errors.ts'
 import { nearest } from '../core/nearest.ts'
 import { redact } from '../core/redact.ts'
-import { asyncapiOf } from '../events/asyncapi.ts'
+import { asyncapiOf, newestOf } from '../events/asyncapi.ts'
 import { unrouted } from '../events/names.ts'
 import type { EventLine, HandlerLine, JobFilter, ServiceLine, Sluice } from '../index.ts'
 import { event } from '../index.ts'
@@ -13,6 +13,7 @@ import { exportCommand } from './export.ts'
 import { eventIdOf } from './ids.ts'
 import { ago, brief, many, span, writeFacts } from './output.ts'
 import { inStore, settingsOf, withSluice } from './settings.ts'
+import { shapeOf } from './shape.ts'
 
 /** A field that only deliveries of events have in their inputs. */
 const deliveries: JobFilter = { input: { 'event.specversion': '1.0' } }
@@ -33,7 +34,7 @@ export function eventsCommand(): Command {
     .action(list)
     .addCommand(
       new Command('list')
-        .description('list types of events with publishers and subscribers, and the handlers of services')
+        .description('list types of events with publishers, subscribers and payloads, and the handlers of services')
         .option('--asyncapi', 'write the catalogue, with the schemas of payloads, as an AsyncAPI 3.0 document')
         .action(list),
     )
@@ -97,7 +98,7 @@ async function list(flags: { asyncapi?: boolean }, command: Command): Promise<vo
   }
   // RabbitMQ does not know when an event was last emitted.
   const never = services.length === 0 ? 'never' : '-'
-  out.table([['EVENT', 'FROM', 'TO', 'LAST'], ...types.map((line) => typeCells(line, never))])
+  out.table([['EVENT', 'FROM', 'TO', 'LAST', 'PAYLOAD'], ...types.map((line) => typeCells(line, never))])
   if (handlers.length > 0) {
     out.line('')
     out.table([['SERVICE', 'HANDLER', 'EVENTS', 'RETRYING', 'FAILED', 'STATE'], ...handlers.map(handlerCells)])
@@ -141,7 +142,9 @@ function serviceCells({ service, handlers, retrying, archived }: ServiceLine): s
   })
 }
 
-function typeCells({ type, publishers, subscribers, lastAt, isUnrouted }: EventLine, never: string): string[] {
+function typeCells(line: EventLine, never: string): string[] {
+  const { type, publishers, subscribers, lastAt, isUnrouted } = line
+  const { schema = null } = newestOf(line)
   const from = publishers.map(
     ({ service, version }) => `${service === '' ? '-' : service}${version === null ? '' : ` v${version}`}`,
   )
@@ -153,6 +156,7 @@ function typeCells({ type, publishers, subscribers, lastAt, isUnrouted }: EventL
       40,
     ),
     lastAt === null ? never : ago(lastAt),
+    schema === null ? '-' : brief(shapeOf(schema), 60),
   ]
 }
 
@@ -193,7 +197,8 @@ async function show(text: string, _: object, command: Command): Promise<void> {
     out.line(`  ${service} ${handler}: ${how}${after}${job === null ? '' : `  ${job}`}`)
     if (error !== null) out.line(`    ${brief(redact({ error }).error.message, 100)}`)
   }
-  const job = record.deliveries[0]?.job
+  const [first] = record.deliveries
+  const job = (record.deliveries.find(({ error }) => error !== null) ?? first)?.job
   out.hint(job === undefined || job === null ? '`sluice events list`' : `\`sluice jobs show ${job}\``)
 }
 

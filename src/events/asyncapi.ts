@@ -37,10 +37,14 @@ export function asyncapiOf(lines: readonly EventLine[], title: string): Record<s
   }
 }
 
-function messageOf({ type, publishers }: EventLine): Record<string, unknown> {
-  // The newest version is what a new subscriber should expect.
-  const known = [...publishers].sort((a, b) => (b.version ?? 0) - (a.version ?? 0))
-  const { description = null, schema = null, version = null } = known[0] ?? {}
+/** Returns the newest definition of a type, which is what a new subscriber should expect. */
+export function newestOf({ publishers }: Pick<EventLine, 'publishers'>): Partial<EventLine['publishers'][number]> {
+  return publishers.toSorted((a, b) => (b.version ?? 0) - (a.version ?? 0))[0] ?? {}
+}
+
+function messageOf(line: EventLine): Record<string, unknown> {
+  const { type } = line
+  const { description = null, schema = null, version = null } = newestOf(line)
   const text = { type: 'string' }
   return {
     name: type,

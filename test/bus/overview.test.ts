@@ -56,7 +56,7 @@ it('the overview lists services with handlers, retries by step and archived even
   expect(await emitter.events.show(done)).toBeUndefined()
   const env = { ...process.env, SLUICE_EVENTS: 'rabbitmq', AMQP_URL: url, DATABASE_URL: a.url, NO_COLOR: '1' }
   const { stdout } = await promisify(execFile)(process.execPath, [...brief, main, 'events', 'list'], { env })
-  expect(stdout).toMatch(/orders\.paid +a +a, b +-\n/)
+  expect(stdout).toMatch(/orders\.paid +a +a, b +- +-\n/)
   expect(stdout).toMatch(/a +book +orders\.paid +0 +1 for 60 min +1 +live/)
 })
 
