@@ -12,7 +12,7 @@ import { checkPattern, matches, unrouted } from '../events/names.ts'
 import type { Properties } from '../amqp/publisher.ts'
 import { idOf } from './celery-message.ts'
 import { failureOf } from './republisher.ts'
-import { copyOf, eventOf, type Progress, progressOf } from './message.ts'
+import { copyOf, eventOf, isEnveloped, type Progress, progressOf } from './message.ts'
 import { eventsExchange } from './names.ts'
 import { QueueReader } from './queue-reader.ts'
 
@@ -158,8 +158,9 @@ function archivedOf(message: GetMessage, nowMs: number, isUnrouted: boolean): Ar
   }
   const lost = { reason: 'unrouted', error: { message: 'no service gets it' }, at: event?.time ?? kept.at }
   const { reason, error, at } = isUnrouted ? lost : kept
+  const ownId = isEnveloped(message.properties.contentType) ? event?.id : undefined
   return {
-    id: idOf(message.properties as Properties) ?? null,
+    id: ownId ?? idOf(message.properties as Properties) ?? null,
     type: event?.type ?? progress.type,
     handler: progress.handler ?? null,
     attempt: attemptsOf(progress),

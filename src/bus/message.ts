@@ -76,7 +76,7 @@ export function progressOf({ properties, routingKey }: Received): Progress {
 
 /**
  * Returns a message for another queue, with its present history, and without the headers that servers and other
- * programs added. `event`: the event as it was read; a message without an envelope gets one.
+ * programs added. `event`: the event as it was read; a message without an envelope gets one, and one without an id an id.
  */
 export function copyOf(
   { body: given, properties: found }: Received,
@@ -89,7 +89,9 @@ export function copyOf(
   const isPlain = event !== undefined && !isOfTask && !isEnveloped(found.contentType)
   const body = isPlain ? Buffer.from(JSON.stringify(event)) : given
   const properties = isPlain ? { ...found, contentType: cloudEvents, messageId: event.id } : found
-  const { contentType, contentEncoding, messageId, type, timestamp, appId, correlationId } = properties as Properties
+  const { contentType, contentEncoding, type, timestamp, appId, correlationId } = properties as Properties
+  // From now on it keeps its id. The publisher would give it one that other messages have, too.
+  const { messageId = isOfTask ? undefined : (event?.id ?? newId()) } = properties as Properties
   const known = { contentType, contentEncoding, messageId, type, timestamp, appId, correlationId }
   const own = Object.fromEntries(Object.entries(known).filter(([, value]) => value !== undefined))
   const kept = isOfTask ? retryHeaders(found as Properties, progress.failed) : {}
@@ -180,7 +182,8 @@ function hasOwnId({ properties, body }: Pick<Received, 'properties' | 'body'>, i
   return isTask(properties as Properties) || (isEnveloped(properties.contentType) && body.includes(`"${id}"`))
 }
 
-function isEnveloped(contentType: unknown): boolean {
+/** True for the content type of a CloudEvent. */
+export function isEnveloped(contentType: unknown): boolean {
   return String(contentType).split(';')[0]?.trim().toLowerCase() === cloudEvents
 }
 

@@ -123,7 +123,7 @@ it('an archive shows what stands behind an event of a worker whose clock is ahea
   expect(await archive.count()).toBe(0)
 })
 
-it('an archive has the events of other programs whose time is none, and refuses a filter with such a time', async () => {
+it('an archive has the events of other programs by their own ids, also those whose time is none, and refuses such a time in a filter', async () => {
   const { events } = await program(host.url)
   const lost = events.archive('sluice.unrouted')
   expect(await lost.count()).toBe(0)
@@ -134,6 +134,12 @@ it('an archive has the events of other programs whose time is none, and refuses 
     const body = Buffer.from(JSON.stringify(envelope))
     await other.publish({ exchange: 'sluice.events', routingKey: 'nobody.gets.it', body, properties })
   }
+  const envelope = { specversion: '1.0', id: 'of the event', source: '/other', type: 'nobody.gets.it', data: 1 }
+  const properties = { contentType: 'application/cloudevents+json', messageId: 'of the message' }
+  const body = Buffer.from(JSON.stringify(envelope))
+  await other.publish({ exchange: 'sluice.events', routingKey: 'nobody.gets.it', body, properties })
+  expect(await lost.list({ id: envelope.id })).toHaveLength(1)
+  expect(await lost.discard({ id: envelope.id })).toBe(1)
   const at = new Date(0)
   expect(await lost.list()).toMatchObject([{ at }, { at }, { at }])
   expect(await events.show('x')).toMatchObject({ at })

@@ -2,6 +2,7 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { copyOf, eventOf, keyOf, messageOf, progressOf } from '../../src/bus/message.ts'
+import { isId } from '../../src/core/hash.ts'
 import { ServiceNames, timeMaxMs } from '../../src/bus/names.ts'
 import { forAll } from '../for-all.ts'
 
@@ -55,6 +56,18 @@ it('a service keeps what is known of a delivery from copy to copy, and nothing o
   })
   expect(Object.keys(copy.properties?.headers ?? {})).toEqual(['sluice-delivery'])
   expect(progressOf(received(copy.body, copy.properties ?? {}, 'q'))).toEqual(progress)
+})
+
+it('a service gives a message without an id one of its own, by which two with the same content differ', () => {
+  const progress = progressOf(received(Buffer.from('1'), {}))
+  const copies = [1, 2].map(() => copyOf(received(Buffer.from('1'), {}), undefined, progress, { routingKey: 'q' }))
+  const ids = copies.map(({ body, properties = {} }) => {
+    const { id } = eventOf(received(body, properties), progress, { takesPlain: true, nowMs: 0 })
+    expect(copyOf(received(body, properties), undefined, progress, { routingKey: 'q' }).properties?.messageId).toBe(id)
+    return id
+  })
+  expect(ids.every(isId)).toBe(true)
+  expect(new Set(ids).size).toBe(2)
 })
 
 it('a service refuses what is nested so deep that it could not be written again', () => {
