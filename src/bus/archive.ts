@@ -20,6 +20,8 @@ import { QueueReader } from './queue-reader.ts'
 export interface ArchiveContext {
   broker(): Promise<Broker>
   queue: string
+  /** Where a message goes that another program has archived: see `ServiceNames`. */
+  recovery?: string | undefined
   clock: Clock
   /** For how long a walk keeps the messages that stay, in ms; default 10 min. */
   keptMs?: number
@@ -69,12 +71,14 @@ export class QueueArchive implements EventArchive {
     return this.#walk(filter, options, async (_, message) => {
       const found = progressOf(receivedOf(message))
       const { queue, at: replayOf } = failureOf(message.properties.headers ?? {})
-      const isNew = this.#context.queue === unrouted
+      const { queue: own, recovery } = this.#context
+      const isNew = own === unrouted
       const counts = { attempt: 0, failed: 0, throttled: 0, crashes: 0, strays: 0, earlier: attemptsOf(found) }
       // Another turn, because the copies of both rounds have the same numbers of attempts.
       const turn = (found.turn ?? 0) + 1
       const fresh = { ...found, ...counts, turn, isDoubtful: !isNew || found.isDoubtful, replayOf }
-      const to = isNew ? { exchange: eventsExchange, routingKey: found.type } : { routingKey: queue }
+      const exchange = isNew ? eventsExchange : queue === '' ? recovery : undefined
+      const to = exchange === undefined ? { routingKey: queue } : { exchange, routingKey: found.type }
       const again = copyOf(receivedOf(message), undefined, fresh, to)
       const broker = await this.#context.broker()
       return broker.publish(again).then(() => 'goes' as const, skipUnrouted)

@@ -34,7 +34,7 @@ export class CeleryNames extends ServiceNames {
     return undefined
   }
 
-  get #recover(): string {
+  override get recovery(): string {
     return `${this.service}:recover`
   }
 
@@ -52,9 +52,9 @@ export class CeleryNames extends ServiceNames {
     const first = this.stepTopology(leastMs)
     const from = (exchange: string) => ({ exchange, to: { queue }, routingKey })
     return {
-      exchanges: [{ name: this.#recover, type: 'topic' }, ...(first.exchanges ?? [])],
+      exchanges: [{ name: this.recovery, type: 'topic' }, ...(first.exchanges ?? [])],
       queues: [{ name: queue, arguments: { 'x-dead-letter-exchange': this.step(leastMs) } }, ...(first.queues ?? [])],
-      bindings: [from(this.exchange), from(this.#recover), ...(first.bindings ?? [])],
+      bindings: [from(this.exchange), from(this.recovery), ...(first.bindings ?? [])],
     }
   }
 
@@ -72,10 +72,10 @@ export class CeleryNames extends ServiceNames {
 
   override stepTopology(delayMs: number): Topology {
     const name = this.step(delayMs)
-    const own = { 'x-message-ttl': delayMs, 'x-dead-letter-exchange': this.#recover }
+    const own = { 'x-message-ttl': delayMs, 'x-dead-letter-exchange': this.recovery }
     return {
       exchanges: [
-        { name: this.#recover, type: 'topic' },
+        { name: this.recovery, type: 'topic' },
         { name, type: 'fanout' },
       ],
       queues: [{ name, arguments: own }],

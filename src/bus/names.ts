@@ -50,6 +50,11 @@ export class ServiceNames {
     return eventsExchange
   }
 
+  /** The exchange from which a message gets back to its queue by its type; undefined: only by the name of the queue. */
+  get recovery(): string | undefined {
+    return undefined
+  }
+
   /** True if each pattern of a group has a queue of its own. */
   get hasOwnQueues(): boolean {
     return false

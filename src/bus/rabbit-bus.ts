@@ -186,8 +186,10 @@ export class RabbitBus implements Transport {
   archiveOf(service: string): EventArchive | undefined {
     const { settings } = this
     if (settings.archive === undefined) return undefined
-    const queue = service === unrouted ? service : namesOf(service, settings).archive
-    return new QueueArchive({ broker: () => this.broker(), queue, clock: this.#options.store.clock })
+    const context = { broker: () => this.broker(), clock: this.#options.store.clock }
+    if (service === unrouted) return new QueueArchive({ ...context, queue: service })
+    const { archive: queue, recovery } = namesOf(service, settings)
+    return new QueueArchive({ ...context, queue, recovery })
   }
 
   async services(): Promise<ServiceLine[]> {

@@ -3,7 +3,9 @@ import type { Broker, Delivery } from '../amqp/broker.ts'
 import { publishOrDeclare } from '../amqp/publish-errors.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
+import type { Headers } from '../amqp/headers.ts'
 import type { CloudEvent } from '../events/envelope.ts'
+import { isTask } from './celery-message.ts'
 import { copyOf, type Progress } from './message.ts'
 import type { ServiceNames } from './names.ts'
 import type { Source } from './source.ts'
@@ -36,6 +38,10 @@ interface Kept {
 export function failureOf(headers: Readonly<Record<string, unknown>>): Kept {
   const text = headers[failureHeader]
   if (typeof text === 'string') return keptOf(text)
+  if (isTask({ headers: headers as Headers })) {
+    const message = 'a worker in Python gave it up; its log has the error'
+    return { reason: 'exhausted', error: { message }, at: new Date(0).toISOString(), queue: '' }
+  }
   const first = headers['x-first-death-queue']
   const queue = typeof first === 'string' ? first : ''
   const message = 'RabbitMQ gave the message up: each worker that had it was lost'

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import type { Control } from '../../src/celery/index.ts'
 import { until } from '../until.ts'
 
-const place = fileURLToPath(new URL('fixtures', import.meta.url))
+const fixtures = fileURLToPath(new URL('fixtures', import.meta.url))
 
 /** A worker that was started. */
 export interface CeleryWorker {
@@ -18,15 +18,16 @@ export interface CeleryWorker {
   kill(): Promise<void>
 }
 
-/** Starts a worker of an app in fixtures/. @param env what the app reads; `flags`: of `celery worker` */
+/** Starts a worker of an app. @param place its folder, by default fixtures/; `env`: what it reads; `flags`: of `celery worker` */
 export function startCelery(options: {
+  place?: string
   python: string
   app: string
   name: string
   env: Record<string, string>
   flags: readonly string[]
 }): CeleryWorker {
-  const { python, app, name, env, flags } = options
+  const { place = fixtures, python, app, name, env, flags } = options
   const log: string[] = []
   const usual = ['-n', `${name}@host`, '-l', 'WARNING', '--without-gossip', '--without-mingle']
   // A group of its own: the worker's pool ends with it.
