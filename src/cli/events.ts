@@ -177,7 +177,7 @@ async function show(text: string, _: object, command: Command): Promise<void> {
     const kept =
       services.length === 0
         ? 'events are kept for `retention.events`'
-        : 'over RabbitMQ those are found that wait for a retry, have failed, or are for nobody'
+        : `over RabbitMQ those are found that wait for a retry, have failed, or are for nobody; \`sluice jobs --state done --input event.id=${text}\` has those of handlers with limits, in their service's store`
     throw new UsageError('SLUICE_NO_SUCH_EVENT', `there is no event ${text}; ${kept}`)
   }
   const record = { ...found, event: redact(found.event) }
