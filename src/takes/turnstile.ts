@@ -1,6 +1,10 @@
 /** The line of takes for the store, of which few requests pass at a time. */
 import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
+import { RecentMap } from '../core/recent-map.ts'
+
+/** Of how many kinds it is remembered how many requests go together. */
+const kindsMax = 1_000
 
 /** How a request leaves the line before its turn; see the fields. */
 export interface Leaving {
@@ -43,7 +47,7 @@ interface Waiting<Request, Answer> {
 
 /**
  * Lets few statements at a time through to the store, because a grant grows old while its request waits for a connection.
- * While a statement is under way, requests of its kind wait, and then go together: they wait for the same locks.
+ * Requests that wait while statements of their kind are under way then go together, because they need the same locks.
  */
 export class Turnstile<Request, Answer> {
   readonly #options: TurnstileOptions<Request, Answer>
@@ -52,10 +56,11 @@ export class Turnstile<Request, Answer> {
   /** The kind of each statement under way. */
   readonly #underway: string[] = []
   /**
-   * How many requests go together now. It begins with one, because a cold process is slow. It grows by one with each
-   * statement that has so many, and halves when an answer is old: the first of a statement waits for the last.
+   * How many requests of each kind go together now. It begins with one, because a cold process is slow. It grows by one with
+   * each statement that has so many, and halves when an answer is old: the first of a statement waits for the last. How long
+   * a grant lives, and how long a statement takes, differs from kind to kind.
    */
-  #together = 1
+  readonly #together = new RecentMap<string, number>(kindsMax)
 
   constructor(options: TurnstileOptions<Request, Answer>) {
     this.#options = options
@@ -103,7 +108,7 @@ export class Turnstile<Request, Answer> {
     for (const [kind, line] of this.#lines) {
       if (this.#underway.length >= most) return
       if (this.#underway.filter((one) => one === kind).length >= mostOfKind) continue
-      const some = [...take(line, this.#together)]
+      const some = [...take(line, this.#togetherOf(kind))]
       for (const one of some) one.leave()
       // To the end, where this loop comes to it again.
       if (this.#lines.delete(kind)) this.#lines.set(kind, line)
@@ -112,13 +117,13 @@ export class Turnstile<Request, Answer> {
   }
 
   async #send(kind: string, some: readonly Waiting<Request, Answer>[]): Promise<void> {
-    const { send, isOld } = this.#options
-    const isFull = some.length === this.#together
+    const { send, isOld, together } = this.#options
+    const isFull = some.length === this.#togetherOf(kind)
     this.#underway.push(kind)
     try {
       const answers = await send(some.map(({ request }) => request))
-      if (answers.some(isOld)) this.#together = Math.max(1, Math.floor(some.length / 2))
-      else if (isFull) this.#together = Math.min(this.#options.together, this.#together + 1)
+      if (answers.some(isOld)) this.#together.set(kind, Math.max(1, Math.floor(some.length / 2)))
+      else if (isFull) this.#together.set(kind, Math.min(together, this.#togetherOf(kind) + 1))
       for (const [i, { resolve }] of some.entries()) resolve(answers[i] as Answer)
     } catch (error) {
       if (error instanceof StoreError) this.#failUnanswered(error)
@@ -127,6 +132,10 @@ export class Turnstile<Request, Answer> {
       this.#underway.splice(this.#underway.indexOf(kind), 1)
       this.#advance()
     }
+  }
+
+  #togetherOf(kind: string): number {
+    return this.#together.get(kind) ?? 1
   }
 
   #failUnanswered(error: StoreError): void {

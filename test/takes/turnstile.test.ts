@@ -80,7 +80,7 @@ it('many requests of one kind do not hold up those of another', async () => {
   const others = ['x', 'y'].map((name) => enter(name, Infinity, undefined, 'other'))
   end().resolve()
   await Promise.all([held, ...line, ...others])
-  expect(passed).toEqual(['a,b', 'x,y', 'c,d', 'e'])
+  expect(passed).toEqual(['a,b', 'x', 'c,d', 'y', 'e'])
 })
 
 it('fewer requests go together after an answer that is old', async () => {
@@ -89,6 +89,17 @@ it('fewer requests go together after an answer that is old', async () => {
   end().resolve()
   await Promise.all([held, ...line])
   expect(passed).toEqual(['a,b', 'c,d,old', 'e', 'f,g', 'h'])
+})
+
+it('the old answers of one kind do not take apart the requests of another', async () => {
+  const { held, end, passed, enter } = stage(4)
+  const names = ['a', 'b', 'old', 'c', 'd', 'e', 'x', 'f', 'g', 'h', 'i', 'y']
+  const line = names.map((name) =>
+    enter(name, Infinity, undefined, ['old', 'x', 'y'].includes(name) ? 'other' : 'kind'),
+  )
+  end().resolve()
+  await Promise.all([held, ...line])
+  expect(passed).toEqual(['a,b', 'old', 'c,d,e', 'x', 'f,g,h,i', 'y'])
 })
 
 it('requests that go together fail together', async () => {
