@@ -7,7 +7,17 @@ import type { Pausing } from './explanation.ts'
 
 /** Something that keeps jobs from starting. */
 export interface Stop {
-  kind: 'paused' | 'closed' | 'no-task' | 'no-queue' | 'no-worker' | 'no-label' | 'held' | 'used-up' | 'concurrency'
+  kind:
+    | 'paused'
+    | 'closed'
+    | 'no-task'
+    | 'no-queue'
+    | 'no-worker'
+    | 'no-label'
+    | 'undefined-limit'
+    | 'held'
+    | 'used-up'
+    | 'concurrency'
   /** For people. */
   text: string
   /** Jobs that it stops, about. */
@@ -30,6 +40,7 @@ export interface Group {
 
 interface BucketStop {
   way: string
+  defined: boolean
   paused: Pausing | null
   parked: boolean
   held_ms: number | null
@@ -73,7 +84,11 @@ const holds = {
   down: 'held: the vendor is down',
 } as const
 
-function stopOf({ paused, parked, held_ms: heldMs, cause, full, crowded }: BucketStop, jobs: number): Stop | undefined {
+function stopOf(
+  { defined, paused, parked, held_ms: heldMs, cause, full, crowded }: BucketStop,
+  jobs: number,
+): Stop | undefined {
+  if (!defined) return { kind: 'undefined-limit', text: 'not defined in the database', jobs }
   if (paused !== null) return { kind: 'paused', text: `paused by ${paused.by}: ${paused.reason}`, jobs }
   if (parked) return { kind: 'held', text: 'parked', jobs }
   if (heldMs !== null)
@@ -131,10 +146,16 @@ export function sumStops(found: readonly Found[]): { limit: string; stop: Stop }
     byKind.set(key, known)
   }
   return [...byKind.values()].map(({ limit, stop, keys }) => {
-    const [only = ''] = keys
-    const whose = keys.size > 1 ? ` for ${many(keys.size, 'key')}` : only.includes(':') ? ` for ${keyOf(only)}` : ''
-    return { limit, stop: { ...stop, jobs: Math.round(stop.jobs), text: insertKeys(stop.text, whose) } }
+    return { limit, stop: { ...stop, jobs: Math.round(stop.jobs), text: insertKeys(stop.text, whoseOf(stop, keys)) } }
   })
+}
+
+/** Names the keys of a stop; none if the limit's definition is missing, because it is missing for all of them. */
+function whoseOf({ kind }: Stop, keys: ReadonlySet<string>): string {
+  const [only = ''] = keys
+  if (kind === 'undefined-limit') return ''
+  if (keys.size > 1) return ` for ${many(keys.size, 'key')}`
+  return only.includes(':') ? ` for ${keyOf(only)}` : ''
 }
 
 /** Puts the keys before the colon of a reason. */

@@ -1,5 +1,5 @@
--- Reads why buckets grant nothing now: a pause, a hold and its cause (null: not a vendor's answer), no free units, no
--- free place. parked: claims leave the bucket out, so no other cause is read.
+-- Reads why buckets grant nothing now: their limit is not defined, a pause, a hold and its cause (null: not a vendor's
+-- answer), no free units, no free place. parked: claims leave the bucket out, so no other cause is read.
 -- free_in_ms: in how many milliseconds the next unit is free, if there is none
 -- per_minute: the units that its limit grants evenly; null if it grants them otherwise (a window, a quota), or if it is
 -- a pool, whose members share the jobs
@@ -10,7 +10,7 @@ with given as (
 ), clock as (
   select engine.limiter_now_us() as now_us, e.clock_lead_us from sluice.epoch e limit 1
 )
-select g.way,
+select g.way, d.version is not null as defined,
        (select json_build_object('reason', p.reason, 'by', p.by,
           'sinceMs', engine.unix_ms(p.created_at))
         from sluice.limit_pause p
@@ -22,11 +22,12 @@ select g.way,
        (greatest(0, r.next - c.now_us) / 1000)::float8 as free_in_ms,
        (select case when bool_and(x ->> 'kind' in ('rate', 'pace')) then
                  min((x ->> 'units')::float8 * 60000000 / (x ->> 'windowUs')::float8) end
-        from (select * from sluice.limit_def d
-              where d.name = g.name and d.key = coalesce(b.def_key, '') order by d.version desc limit 1) d
-        cross join jsonb_array_elements(d.spec -> 'rules') x
+        from jsonb_array_elements(d.spec -> 'rules') x
         where d.members is null and (x ->> 'windowUs')::float8 > 0) as per_minute
 from given g cross join clock c
 join unnest(engine.bucket_room(array(select id from given order by o), (select now_us from clock))) r on r.ord = g.o
 left join sluice.bucket b on b.id = g.id
+left join lateral (
+  select l.version, l.members, l.spec from sluice.limit_def l
+  where l.name = g.name and l.key = coalesce(b.def_key, '') order by l.version desc limit 1) d on true
 order by g.o

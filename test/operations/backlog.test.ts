@@ -269,6 +269,26 @@ describe('the backlog', () => {
     expect(line && emptyText(line)).toBe('stopped')
   })
 
+  it('says of jobs of a limit without a definition that it has none, once for all keys', async () => {
+    const steady = limit('steady', { rate: '60/min', by: 'account' })
+    const calls = task('calls', { input, limits: [steady], run: () => {} })
+    const kit = await testSluice({ tasks: [calls], store: await onServer.store() })
+    onTestFinished(() => kit.close())
+    for (const account of ['a', 'b']) await calls.send({ account })
+    await kit.sluice.db.query(`update sluice.job set buckets = array[replace(buckets[1], 'steady', 'gone')]`)
+    const look = async () => {
+      const { jobs, limits } = await kit.sluice.jobs.backlog()
+      const [line] = jobs
+      expect(line && emptyText(line)).toBe('stopped')
+      return [...(line?.stops ?? []), ...(limits[0]?.stops ?? [])].filter(({ kind }) => kind !== 'no-worker')
+    }
+    const stop = { kind: 'undefined-limit', text: 'not defined in the database', jobs: 2 }
+    const stops = [{ ...stop, text: `gone ${stop.text}` }, stop]
+    expect(await look()).toEqual(stops)
+    expect(await kit.drain()).toBe(0)
+    expect(await look()).toEqual(stops)
+  })
+
   it('names jobs that nobody will run: no worker knows the task, serves the queue, or has the label', async () => {
     expect(await abandoned(at)).toMatchObject({ status: 'ok' })
     const lost = task('lost', { input, run: () => {} })
