@@ -95,6 +95,8 @@ export interface GrantResult<G> {
   readonly waitMs?: number
   /** When nothing was granted: when the request was sent, in monotonic ms; default: not known. */
   readonly sentMs?: number
+  /** When nothing was granted: the taker's place in the line; default infinity: it has none. */
+  readonly place?: number
   /** A grant that has to be refunded, because the store granted it and the second limiter did not. */
   readonly unused?: G
   /** Names of the buckets that denied it; default: all. */

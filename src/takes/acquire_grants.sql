@@ -14,7 +14,7 @@
 -- capacity: a bucket's capacity when the request exceeds it; then a taker does not wait. Null: nothing is exceeded.
 -- now_us: the limiter clock when it decided; waited_us: microseconds that it waited for the buckets before.
 -- life_us: microseconds for which the taker's places last. Null: it has none.
--- n: the place in the line that the taker had until it was granted.
+-- n: the taker's place in the line; the one that it had, if it was granted. Null: it has none.
 -- fresh_us: microseconds within which a request may begin under the grant. Null: the buckets count only places.
 -- lacking: whether each bucket denied it. Null: it was granted.
 -- probing: as in engine.decide_grant.
@@ -62,7 +62,7 @@ begin
       array_fill(v_taker.back, array[cardinality(v_buckets)]), v_buckets, v_taker.back_units);
   end loop;
   foreach v_taker in array v_takers loop
-    ord := v_taker.ord; wait_us := null; n := null; v_taker.gone := v_gone;
+    ord := v_taker.ord; wait_us := null; n := v_taker.n; v_taker.gone := v_gone;
     select a.granted, a.lost, a.soonest_us, a.capacity, a.life_us, a.fresh_us, a.units, a.lacking, a.probing
       into granted, lost, soonest_us, capacity, life_us, fresh_us, v_units, lacking, probing
     from engine.decide_grant(
@@ -73,7 +73,7 @@ begin
       perform engine.leave_lines(v_takers, v_gone, v_buckets, now_us);
     end if;
     if granted then
-      n := v_taker.n; v_gone := v_gone || v_taker.line;
+      v_gone := v_gone || v_taker.line;
     elsif capacity is not null and not exists (
       select 1 from unnest(p_buckets, v_units) u (bucket, units) where u.units > engine.newest_capacity(u.bucket)) then
       -- Only older code does not allow this cost. The taker waits outside of the line, so that others pass it.
@@ -81,6 +81,8 @@ begin
       soonest_us := 1000000;
       wait_us := 1000000;
     elsif not lost and capacity is null then
+      if v_taker.line is not null then
+        n := coalesce(n, nextval(pg_get_serial_sequence('sluice.taker', 'n'))); v_taker.n := n; end if;
       wait_us := engine.queue_taker(v_taker, v_buckets, v_units, lacking, soonest_us, now_us);
     end if;
     return next;

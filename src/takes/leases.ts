@@ -71,7 +71,8 @@ export class Leases {
       if (answer.capacity !== null) throw aboveCapacityError(want, Number(answer.capacity))
       const soonestMs = answer.soonest_us === neverUs ? 0 : Number(answer.soonest_us ?? 0) / 1_000
       const lacking = want.buckets.filter((_, i) => answer.lacking?.[i] !== false)
-      return { soonestMs, waitMs: Math.max(1, Number(answer.wait_us ?? 1_000_000) / 1_000), lacking }
+      const waitMs = Math.max(1, Number(answer.wait_us ?? 1_000_000) / 1_000)
+      return { soonestMs, waitMs, lacking, place: Number(answer.n ?? Infinity) }
     }
     if (isOld && answer.life_us !== null) {
       void this.#options.holder.end(pending.id, want.buckets, want.costs)

@@ -8,7 +8,7 @@
 -- all others. When it has room, the taker still has its place in the line of the total. A caller without a line stops
 -- grants ahead: a job until a second after there is room, when it comes back; a taker for 30 s, because it may come
 -- back at any time.
--- p_taker: the taker that was denied; its line is null for a job.
+-- p_taker: the taker that was denied, with its place in the line; its line is null for a job.
 -- p_units: what it needs of each bucket.
 -- p_lacking: whether each bucket denied it (`engine.decide_grant`).
 -- p_soonest: as `soonest_us` of `engine.acquire_grants`.
@@ -39,7 +39,6 @@ begin
   if p_soonest < 9007199254740991 and p_soonest > p_taker.wait then
     delete from sluice.taker where id = p_taker.line;
   else
-    p_taker.n := coalesce(p_taker.n, nextval(pg_get_serial_sequence('sluice.taker', 'n')));
     v_is_first := not exists (
       select 1 from unnest(p_buckets, p_lacking) u (bucket, lacking)
         join sluice.taker t on t.bucket = u.bucket and t.alive_until > p_now and t.reserves and t.n < p_taker.n

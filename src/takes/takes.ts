@@ -25,7 +25,7 @@ import { StoreOutage } from './store-outage.ts'
 import { lateMsMax, redisAwayError, silentStoreError, takeTimeoutError, tooLateError } from './take-errors.ts'
 import { FetchGrants } from './fetch-grants.ts'
 import { type Leaving, Turnstile } from './turnstile.ts'
-import { Waiters } from './waiters.ts'
+import { type Denied, Waiters } from './waiters.ts'
 import { type TakeRequest, takeRequestOf } from './take-request.ts'
 
 /** Parameters of `Takes`; see the fields. */
@@ -279,8 +279,7 @@ export class Takes implements Taker {
     const line = newId()
     const untilMs = clock.monotonicMs() + want.maxWaitMs
     let isInLine = false
-    let lacking: readonly string[] = []
-    let sentMs = Infinity
+    let denied: Denied = { who: line, buckets: [], sentMs: Infinity, place: Infinity }
     let isRepeat = false
     let over = () => {}
     const loop: GrantLoop<TakenGrant> = {
@@ -295,16 +294,16 @@ export class Takes implements Taker {
       },
       request: async (wish, back) => {
         const result = await this.#request(want, wish, { line, waitMs: untilMs - clock.monotonicMs(), back, signal })
-        isInLine = result.grant === undefined && result.unused === undefined
-        sentMs = result.sentMs ?? Infinity
-        lacking = result.grant === undefined ? (result.lacking ?? want.buckets).map(hash64) : []
-        this.#waiters.next(want.buckets.map(hash64).filter((bucket) => !lacking.includes(bucket)))
+        const { grant, unused, lacking = want.buckets, sentMs = Infinity, place = Infinity } = result
+        isInLine = grant === undefined && unused === undefined
+        denied = { who: line, buckets: grant === undefined ? lacking.map(hash64) : [], sentMs, place }
+        this.#waiters.next(want.buckets.map(hash64).filter((bucket) => !denied.buckets.includes(bucket)))
         return result
       },
       isFresh: ({ freshForMs }) => freshForMs > 0,
       wait: async (ms) => {
-        const denied = { who: line, buckets: lacking, sentMs: isRepeat ? Infinity : sentMs }
         // Once in a row: where units are given back all the time, a later notification wakes it.
+        if (isRepeat) denied = { ...denied, sentMs: Infinity }
         isRepeat = await this.#waiters.wait(denied, ms, signal)
       },
       onLate: (lease, _, sinceMs) => {
@@ -317,7 +316,7 @@ export class Takes implements Taker {
         if (back !== undefined) void this.#track(back.giveBack())
         if (isInLine) void this.#track(this.#leave(line))
         // It may have been woken for room that it does not request any more.
-        this.#waiters.next(lacking)
+        this.#waiters.next(denied.buckets)
       },
     }
     const taking = this.#track(this.#acquirer.repeatUntilGranted(loop, unused, signal).finally(() => over()))

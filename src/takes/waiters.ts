@@ -11,6 +11,8 @@ export interface Denied {
   readonly buckets: readonly string[]
   /** When its request was sent, in monotonic ms: it may have been decided before any later notification. */
   readonly sentMs: number
+  /** Its place in the line; infinity: it has none. */
+  readonly place: number
 }
 
 /** How many buckets are remembered of which a notification came. */
@@ -19,10 +21,11 @@ const noticedMax = 10_000
 /** One wait of a take, until `over` is aborted. */
 interface Nap {
   readonly who: string
+  readonly place: number
   readonly over: AbortController
 }
 
-/** The waiters of each bucket, in the order in which they began to wait. */
+/** The waiters of each bucket. */
 export class Waiters {
   readonly #db: Db
   readonly #channel: string
@@ -48,7 +51,7 @@ export class Waiters {
    * Resolves after `ms`, when one of the buckets wakes this one, or when `signal` is aborted; at once, to true, if units
    * were given back while the request was under way.
    */
-  async wait({ who, buckets, sentMs }: Denied, ms: number, signal?: AbortSignal): Promise<boolean> {
+  async wait({ who, buckets, sentMs, place }: Denied, ms: number, signal?: AbortSignal): Promise<boolean> {
     if (this.#isClosed) return false
     // Without notifications the waiters only try again a little later.
     const wakeAll = () => [...this.#naps.keys()].forEach((bucket) => this.#wake(bucket))
@@ -58,7 +61,7 @@ export class Waiters {
     }
     this.#listening ??= this.#db.listen(this.#channel, onNotice, wakeAll).catch(() => undefined)
     if (buckets.some((bucket) => (this.#noticedMs.get(bucket) ?? -Infinity) >= sentMs)) return true
-    const nap = { who, over: new AbortController() }
+    const nap = { who, place, over: new AbortController() }
     for (const bucket of buckets) {
       this.#naps.set(bucket, (this.#naps.get(bucket) ?? new Set()).add(nap))
       if (this.#woken.get(bucket) === who) this.#woken.delete(bucket)
@@ -92,7 +95,9 @@ export class Waiters {
   }
 
   #wake(bucket: string): void {
-    const [first] = this.#naps.get(bucket) ?? []
+    let first: Nap | undefined
+    // The others have to leave room for it. Each retries now and then, so they stand here in any order.
+    for (const nap of this.#naps.get(bucket) ?? []) if (first === undefined || nap.place < first.place) first = nap
     if (first === undefined) return void this.#woken.delete(bucket)
     this.#woken.set(bucket, first.who)
     first.over.abort()

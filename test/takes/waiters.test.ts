@@ -2,11 +2,16 @@
 import { expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
+import { limit } from '../../src/limits/limit.ts'
 import { Waiters } from '../../src/takes/waiters.ts'
+import { freshSluice } from '../servers/sluice.ts'
+import { later, until } from '../until.ts'
+import { takersInLine } from './engine.ts'
 
 const hour = 3_600_000
+const turn = () => new Promise((resolve) => setImmediate(resolve))
 
-it('the take that was woken wakes the next one when it has its grant, also if others have begun to wait meanwhile', async () => {
+function stage() {
   let notify = (_bucket: string) => {}
   const listen: Db['listen'] = async (_channel, onNotice) => {
     notify = onNotice
@@ -14,24 +19,73 @@ it('the take that was woken wakes the next one when it has its grant, also if ot
   }
   const waiters = new Waiters({ listen } as Db, 'take', systemClock)
   const woken: string[] = []
-  const waits = (who: string) =>
-    void waiters.wait({ who, buckets: ['b'], sentMs: Infinity }, hour).then(() => woken.push(who))
-  const turn = () => new Promise((resolve) => setImmediate(resolve))
-  waits('first')
-  waits('second')
-  notify('b')
+  const waits = (who: string, place: number) =>
+    void waiters.wait({ who, buckets: ['b'], sentMs: Infinity, place }, hour).then(() => woken.push(who))
+  return { waiters, waits, woken, notify: () => notify('b') }
+}
+
+it('the take that was woken wakes the next one when it has its grant, also if others have begun to wait meanwhile', async () => {
+  const { waiters, waits, woken, notify } = stage()
+  waits('first', 1)
+  waits('second', 2)
+  notify()
   // Two places were given back; both notifications reach the first.
-  notify('b')
+  notify()
   await turn()
   expect(woken).toEqual(['first'])
-  waits('third')
+  waits('third', 3)
   waiters.next(['b'])
   await turn()
   expect(woken).toEqual(['first', 'second'])
   // It is denied, and waits again: nobody is woken for the grant of another take.
-  waits('second')
+  waits('second', 2)
   waiters.next(['b'])
   await turn()
   expect(woken).toEqual(['first', 'second'])
   await waiters.close()
+})
+
+it('the first one in the line is woken, whichever began to wait before it, and one without a place last', async () => {
+  const { waiters, waits, woken, notify } = stage()
+  for (const [who, place] of [
+    ['none', Infinity],
+    ['third', 30],
+    ['first', 7],
+    ['second', 8],
+  ] as const)
+    waits(who, place)
+  for (let i = 0; i < 4; i++) {
+    notify()
+    await turn()
+  }
+  expect(woken).toEqual(['first', 'second', 'third', 'none'])
+  await waiters.close()
+})
+
+it('a place that is given back goes to the first in the line at once, though it has retried after the others', async () => {
+  /** Ends each wait of a take, in their order; without that, and without a wake-up, they last for ever. */
+  const naps: (() => void)[] = []
+  const { sleep: sleepReally } = systemClock
+  const sleep: typeof sleepReally = (ms, signal, ref) => {
+    if (ref === false || ms < 1_000) return sleepReally(ms, signal, ref)
+    return new Promise((resolve) => {
+      naps.push(resolve)
+      signal?.addEventListener('abort', () => resolve(), { once: true })
+    })
+  }
+  const { takes, db } = await freshSluice({ clock: { ...systemClock, sleep } })
+  const [seat, table] = [limit('seat', { concurrency: 1 }), limit('table', { concurrency: 9 })]
+  const held = await takes.take(seat)
+  const first = later(takes.take(seat))
+  await until(() => db.listening() && naps.length === 2, 'the first waits, and has looked again since it is notified')
+  const second = later(takes.take([seat, table]))
+  await until(() => naps.length === 3, 'the second waits')
+  naps[1]?.()
+  await until(() => naps.length === 4, 'the first has retried, and waits again')
+  await held.release()
+  const place = await first
+  expect(naps, 'nobody else was woken').toHaveLength(4)
+  await place.release()
+  await (await second).release()
+  expect(await takersInLine(db)).toBe(0)
 })
