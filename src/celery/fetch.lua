@@ -20,11 +20,15 @@ end
 local taken = {}
 for i = 4, #KEYS do
   while #taken < tonumber(ARGV[2]) do
-    local text = redis.call('RPOP', KEYS[i])
+    local text = redis.call('LINDEX', KEYS[i], -1)
     if not text then break end
     local tag = ARGV[1] .. #taken
-    redis.call('HSET', held, tag, '[' .. text .. ', "", ' .. ARGV[i + 1] .. ']')
+    -- Redis keeps what a script did before it failed. So a message is noted before it is taken off, and its time before that. The first
+    -- write changes nothing, and needs no memory: after it Redis allows the others though its memory is full.
+    redis.call('HDEL', held, tag)
     redis.call('ZADD', index, string.format('%.6f', now + ARGV[4] / 1000), tag)
+    redis.call('HSET', held, tag, '[' .. text .. ', "", ' .. ARGV[i + 1] .. ']')
+    redis.call('RPOP', KEYS[i])
     taken[#taken + 1] = { tag, i - 4, text }
   end
 end

@@ -4,7 +4,10 @@
 -- if it was held no more, so that nothing was done.
 local held, index, waiting, list = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local tag, text = ARGV[1], ARGV[3]
-if ARGV[4] ~= '1' and redis.call('HEXISTS', held, tag) == 0 then return { tag, 0 } end
+-- Reads both: if one of them is of another type, the script fails here, before it has changed anything.
+local isHeld = redis.call('HEXISTS', held, tag) == 1
+redis.call('ZSCORE', index, tag)
+if ARGV[4] ~= '1' and not isHeld then return { tag, 0 } end
 if tonumber(ARGV[2]) <= 0 then
   redis.call('LPUSH', list, text)
 else

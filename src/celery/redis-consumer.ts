@@ -106,7 +106,7 @@ export class RedisConsumer {
     this.#pause.abort()
     await this.#done
     const logLeft = (error: unknown) => this.#options.log.warn('a task in hand comes again later', { err: error })
-    await Promise.all([...this.#taken.values()].map((one) => this.#release(one).catch(logLeft)))
+    await Promise.all([...this.#taken.values()].toReversed().map((one) => this.#release(one).catch(logLeft)))
     await this.#redis.close()
   }
 

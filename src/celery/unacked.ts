@@ -138,14 +138,18 @@ export class UnackedMessages {
 
   /** Puts what cannot be read where people find it. */
   async park(tag: string, text: string, cause: unknown): Promise<void> {
-    this.#log.error(`a message of Celery cannot be read, and is in the list ${this.#prefix}${parkedKey}`, {
-      err: cause,
-    })
+    this.#log.error(
+      `a message of Celery cannot be read or given back, and is in the list ${this.#prefix}${parkedKey}`,
+      {
+        err: cause,
+      },
+    )
     await this.#runMove([parkedKey], [tag, text])
   }
 
   async #findAstray(): Promise<void> {
-    for (const tag of this.#astray) {
+    // The first one of a list comes back to its front.
+    for (const tag of this.#astray.toReversed()) {
       const text = await this.#call('HGET', heldKey, tag)
       if (typeof text === 'string') await this.#giveBack(tag, text, false)
     }
@@ -161,8 +165,9 @@ export class UnackedMessages {
       const lists = (await this.#queuesOf(address)).map((queue) => listOf(queue, priority))
       return await this.#runMove(lists, [tag, isBegun ? markRedelivered(text) : text, ...ifDue])
     } catch (error) {
-      // Nested so deep that it cannot be written again.
-      if (codeOf(error) !== 'SLUICE_CELERY_MESSAGE' && !(error instanceof RangeError)) throw error
+      // Nested so deep that it cannot be written again; or what ought to be its list is none.
+      const isHopeless = error instanceof RangeError || (error instanceof Error && error.message.includes('WRONGTYPE'))
+      if (codeOf(error) !== 'SLUICE_CELERY_MESSAGE' && !isHopeless) throw error
       await this.park(tag, held, error)
       return true
     }

@@ -4,7 +4,8 @@ import { promisify } from 'node:util'
 import { describe, expect, it } from 'vitest'
 import { openControl } from '../../src/celery/index.ts'
 import { heldIndexKey, heldKey } from '../../src/celery/kombu.ts'
-import { parkedKey } from '../../src/celery/unacked.ts'
+import { parkedKey, waitingKey } from '../../src/celery/unacked.ts'
+import { silent } from '../../src/core/log.ts'
 import { callRedis } from '../../src/celery/redis-call.ts'
 import type { RedisConsumerOptions, RedisDelivery } from '../../src/celery/redis-consumer.ts'
 import { openRedis, type RedisConnection } from '../../src/redis/connect.ts'
@@ -238,6 +239,46 @@ describe('a worker of ours on Redis', () => {
     expect(got.map(({ isRedelivered }) => isRedelivered)).toEqual([false, false])
     expect(await number('LLEN', parkedKey)).toBe(1)
   })
+
+  it.for([heldKey, heldIndexKey, waitingKey, parkedKey])(
+    'loses nothing while %s has a value of another program',
+    async (key) => {
+      await admin.send('SET', [prefix + key, 'foreign'])
+      await admin.send('LPUSH', [`${prefix}celery`, 'no JSON'])
+      for (const n of [1, 2]) await producer.delay('add', [n])
+      const log = { ...silent, warn: (text: string) => void said.push(text) }
+      const said: string[] = []
+      const { got } = await receive({ prefetch: 3, log })
+      await until(() => said.length > 0, 'it says that')
+      await admin.send('DEL', [prefix + key])
+      await until(() => got.length === 2, 'both arrive')
+      expect(await Promise.all(got.map(first))).toEqual([1, 2])
+      expect(await number('LLEN', parkedKey)).toBe(1)
+      for (const one of got) expect(await one.ack()).toBe(true)
+      expect([
+        await number('HLEN', heldKey),
+        await number('ZCARD', heldIndexKey),
+        await number('LLEN', 'celery'),
+      ]).toEqual([0, 0, 0])
+    },
+  )
+
+  it.for(['other', '_kombu.binding.topics'])(
+    'parks what a lost worker had if %s has a value of another program, and goes on',
+    async (key) => {
+      await producer.delay('add', ['due'])
+      const text = String(await admin.send('RPOP', [`${prefix}celery`]))
+      const exchange = key === 'other' ? '' : 'topics'
+      await admin.send('HSET', [prefix + heldKey, 'lost', `[${text}, "${exchange}", "other"]`])
+      await admin.send('ZADD', [prefix + heldIndexKey, '1', 'lost'])
+      await admin.send('SET', [prefix + key, 'foreign'])
+      await producer.delay('add', ['fresh'])
+      const { got } = await receive()
+      await until(() => got.length === 1, 'the other one arrives')
+      expect(await first(got[0] as RedisDelivery)).toBe('fresh')
+      expect(await number('LLEN', parkedKey)).toBe(1)
+    },
+  )
 
   it('gives back what Python writes and JSON is not, and goes on', async () => {
     const delivery = { exchange: '', routing_key: 'celery' }

@@ -94,6 +94,23 @@ describe('a worker of ours on Redis', () => {
     expect(next.got.map(({ isRedelivered }) => isRedelivered)).toEqual([false, false])
   })
 
+  it.for([heldKey, heldIndexKey])(
+    'has a message come again once, though %s has a value of another program',
+    async (key) => {
+      await producer.delay('add', [1])
+      const { got, consumer } = await receive()
+      await until(() => got.length === 1)
+      await consumer.stop()
+      expect(await got[0]?.ack()).toBe(true)
+      await admin.send('SET', [prefix + key, 'foreign'])
+      const putOff = () => got[0]?.putOff(got[0].message, 0)
+      await expect(putOff()).rejects.toThrow('WRONGTYPE')
+      await admin.send('DEL', [prefix + key])
+      expect(await putOff()).toBe(true)
+      expect(await number('LLEN', 'celery')).toBe(1)
+    },
+  )
+
   it('puts what has waited to the end of its list, and passes by a list that is none', async () => {
     const one = await receive({ prefetch: 2 })
     for (const priority of [0, 3]) await producer.delay('add', [priority], { priority })
