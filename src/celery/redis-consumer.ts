@@ -3,8 +3,9 @@ import { randomUUID } from 'node:crypto'
 import { systemClock } from '../core/clock.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import { UnackedMessages, type Taken } from './unacked.ts'
-import { readEnvelope, writeEnvelope } from './kombu.ts'
+import { heldIndexKey, heldKey, readEnvelope, writeEnvelope } from './kombu.ts'
 import { openPlace, type RedisPlace } from './redis-transport.ts'
+import { RedisWatch } from './redis-watch.ts'
 import type { WireMessage } from './wire.ts'
 
 /** A message in hand. Each of its methods ends that; false: another worker has the message by now. A call that fails may be repeated. */
@@ -39,8 +40,10 @@ export interface RedisConsumerOptions extends RedisPlace {
   onMessage: (delivery: RedisDelivery) => unknown
 }
 
-/** Redis cannot wait for several lists and note what it takes in one step, so this looks again and again. */
+/** Redis cannot wait for several lists and note what it takes in one step, so this looks again, no sooner than after this time. */
 const pollEveryMs = 10
+/** While nothing comes, it looks again when Redis reports a change, and at the latest after this time. */
+const idleMs = 1_000
 /** Most messages taken in one step, in which Redis does nothing else. */
 const stepMax = 500
 const againAfterMs = 200
@@ -58,6 +61,11 @@ export class RedisConsumer {
   readonly #renewEveryMs: number
   readonly #taken = new Map<string, TakenHere>()
   readonly #ended = new AbortController()
+  readonly #watch: RedisWatch
+  /** Something may have come since the last look began. */
+  #isChanged = false
+  /** Nothing is to be done until something comes. */
+  #isIdle = false
   #pause = new AbortController()
   #prefetch: number
   /** The taking that is under way. */
@@ -79,6 +87,14 @@ export class RedisConsumer {
     this.#queues = queues
     this.#prefetch = options.prefetch
     this.#renewEveryMs = heldForMs / 4
+    // What workers hold changes with each message.
+    const others = [heldKey, heldIndexKey].map((key) => prefix + key)
+    this.#watch = new RedisWatch((key) => {
+      if (others.includes(key)) return
+      this.#isChanged = true
+      if (this.#isIdle) this.#pause.abort()
+    })
+    void this.#watch.open(options.url)
     this.#done = this.#run()
   }
 
@@ -107,33 +123,52 @@ export class RedisConsumer {
     await this.#done
     const logLeft = (error: unknown) => this.#options.log.warn('a task in hand comes again later', { err: error })
     await Promise.all([...this.#taken.values()].toReversed().map((one) => this.#release(one).catch(logLeft)))
+    this.#watch.close()
     await this.#redis.close()
   }
 
   async #run(): Promise<void> {
     let isLost = false
+    let isQuiet = false
     while (!this.#ended.signal.aborted)
       try {
-        const count = await this.#readOnce()
+        const pauseMs = await this.#readOnce(isQuiet)
         isLost = false
-        if (count === 0) await this.#sleep(pollEveryMs)
+        isQuiet = pauseMs > 0
+        if (isQuiet) await this.#rest(pauseMs)
       } catch (error) {
         if (!isLost) this.#options.log.warn('tasks cannot be received from Redis now', { err: error })
         isLost = true
+        isQuiet = false
         await this.#sleep(againAfterMs)
       }
   }
 
-  async #readOnce(): Promise<number> {
+  /** Waits until there may be something to do, so many ms at most. */
+  async #rest(mostMs: number): Promise<void> {
+    const isOver = await this.#sleep(pollEveryMs)
+    if (!isOver || this.#isChanged || mostMs <= pollEveryMs) return
+    this.#isIdle = true
+    await this.#sleep(mostMs - pollEveryMs)
+    this.#isIdle = false
+  }
+
+  /** Resolves to when to look again, in ms. @param isQuiet nothing has come at the last look, so changes are watched from this one on */
+  async #readOnce(isQuiet: boolean): Promise<number> {
     const nowMs = systemClock.monotonicMs()
     if (nowMs - this.#renewedMs >= this.#renewEveryMs) {
       for (const tag of await this.#held.renew([...this.#taken.keys()])) this.#lose(tag)
       this.#renewedMs = nowMs
     }
-    if (this.#isStopped) return 0
-    const taking = this.#take()
+    if (this.#isStopped) return pollEveryMs
+    const taking = this.#take(isQuiet)
     this.#taking = taking.catch(() => {})
-    return taking
+    const pauseMs = await taking
+    return Math.min(
+      pauseMs,
+      idleMs,
+      Math.max(pollEveryMs, this.#renewedMs + this.#renewEveryMs - systemClock.monotonicMs()),
+    )
   }
 
   #lose(tag: string): void {
@@ -142,9 +177,14 @@ export class RedisConsumer {
     this.#taken.delete(tag)
   }
 
-  async #take(): Promise<number> {
+  /** Resolves to when to look again, in ms. */
+  async #take(isQuiet: boolean): Promise<number> {
     const most = Math.min(stepMax, Math.max(0, this.#prefetch - this.inHand))
-    const taken = await this.#held.take(this.#queues, most)
+    let watched: Promise<boolean> | undefined
+    const { taken, nextMs } = await this.#held.take(this.#queues, most, () => {
+      this.#isChanged = false
+      if (isQuiet) watched = this.#watch.watchNext(this.#redis)
+    })
     const last = taken.at(-1)?.queue
     if (last !== undefined) this.#queues = [...this.#queues.filter((queue) => queue !== last), last]
     this.#isFull = taken.length === most
@@ -155,7 +195,8 @@ export class RedisConsumer {
         this.#held.forsake(taken.slice(i))
         throw error
       }
-    return taken.length
+    if (taken.length > 0) return 0
+    return (await watched) === true ? Math.max(pollEveryMs, nextMs) : pollEveryMs
   }
 
   async #deliver(one: Taken): Promise<void> {
@@ -209,9 +250,12 @@ export class RedisConsumer {
     return isDone
   }
 
-  async #sleep(ms: number): Promise<void> {
-    await systemClock.sleep(ms, this.#pause.signal)
+  /** Resolves to whether all of the time has passed. */
+  async #sleep(ms: number): Promise<boolean> {
+    const { signal } = this.#pause
+    await systemClock.sleep(ms, signal)
     if (!this.#ended.signal.aborted) this.#pause = new AbortController()
+    return !signal.aborted
   }
 }
 

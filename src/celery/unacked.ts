@@ -75,8 +75,16 @@ export class UnackedMessages {
     this.#log = options.log
   }
 
-  /** Takes up to `most` messages of queues, by priority and then in the order given, and gives back what is due, and what has waited. */
-  async take(queues: readonly string[], most: number): Promise<Taken[]> {
+  /**
+   * Takes up to `most` messages of queues, by priority and then in the order given, and gives back what is due, and what has waited.
+   * Resolves to them, and to how many ms later the next one has waited; Infinity: none waits.
+   * @param before is called just before the messages are looked for
+   */
+  async take(
+    queues: readonly string[],
+    most: number,
+    before: () => void = () => {},
+  ): Promise<{ taken: Taken[]; nextMs: number }> {
     await this.#findAstray()
     const lists = listsOf('').flatMap((list) => queues.map((queue) => ({ queue, list: queue + list })))
     const prefix = `${randomUUID()}:`
@@ -89,10 +97,14 @@ export class UnackedMessages {
     ]
     const keys = [waitingKey, ...lists.map(({ list }) => list)]
     try {
+      before()
       const found = await this.#run(this.#fetch, keys, args)
-      const [taken, due] = found as [[string, number, string][], [string, string, string][]]
+      const [taken, due, next] = found as [[string, number, string][], [string, string, string][], string]
       for (const [tag, text, time] of due) await this.#giveBack(tag, text, true, [time])
-      return taken.map(([tag, place, text]) => ({ tag, queue: lists[place]?.queue ?? '', text }))
+      return {
+        taken: taken.map(([tag, place, text]) => ({ tag, queue: lists[place]?.queue ?? '', text })),
+        nextMs: next === '-1' ? Infinity : Number(next),
+      }
     } catch (error) {
       this.#astray = Array.from({ length: most }, (_, i) => `${prefix}${i}`)
       throw error

@@ -122,22 +122,34 @@ class Connection implements RedisConnection {
   }
 }
 
+/** What listens to a channel. */
+export interface Listening {
+  /** Redis's id of its connection; undefined: there is none. */
+  readonly id: string | undefined
+  close(): void
+}
+
 /**
  * Listens to a channel, on a connection of its own that is opened again until it is closed.
  * @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER; the client's errors, if that fails now
  */
-export async function listenRedis(
-  url: string,
-  channel: string,
-  onText: (text: string) => void,
-): Promise<{ close(): void }> {
-  const redis = createClient(addressOf(url), await loadClients())
+export async function listenRedis(url: string, channel: string, onText: (text: string) => void): Promise<Listening> {
+  // By protocol 3 the client would drop what Redis itself reports.
+  const redis = createClient(addressOf(url), await loadClients(), { protocol: 2 })
   let isClosed = false
+  let id: string | undefined
   const connectAgain = () => {
     if (!isClosed) redis.connect().catch(() => {})
   }
   const subscribeAgain = () => void redis.subscribe(channel).catch(() => {})
+  // Before the subscription, behind which Redis takes no other command.
+  const readId = () =>
+    void redis
+      .call('CLIENT', 'ID')
+      .then((found) => (id = String(found)))
+      .catch(() => {})
   redis.on('error', () => {})
+  redis.on('close', () => (id = undefined))
   redis.on('message', (_, text: string) => onText(text))
   redis.on('end', () => systemClock.after(common.retryStrategy(), connectAgain))
   // A half-open connection is noticed only by an answer that does not come. A subscription may be repeated, and one that
@@ -156,20 +168,34 @@ export async function listenRedis(
   }
   try {
     await redis.connect()
+    readId()
     await redis.subscribe(channel)
   } catch (error) {
     close()
     throw error
   }
-  redis.on('ready', subscribeAgain)
+  redis.on('ready', () => {
+    readId()
+    subscribeAgain()
+  })
   beat()
-  return { close }
+  return {
+    get id() {
+      return id
+    },
+    close,
+  }
 }
 
-function createClient(address: RedisAddress, { Redis, Cluster }: Clients): Redis | Cluster {
+function createClient(
+  address: RedisAddress,
+  { Redis, Cluster }: Clients,
+  more: { protocol?: 2 } = {},
+): Redis | Cluster {
   const { kind, hosts, master: name, username, password, sentinelPassword, db, tls } = address
   const options = {
     ...common,
+    ...more,
     ...(username === undefined ? {} : { username }),
     ...(password === undefined ? {} : { password }),
     ...(tls === undefined ? {} : { tls }),
