@@ -40,8 +40,11 @@ export interface Entry {
   readonly sent: Set<string>
 }
 
-/** Longer bodies are hashed, because a worker remembers thousands of keys. */
-const bodyMost = 200
+/** A message in hand, as far as it was read. */
+export type MessageInHand = Pick<Entry, 'key' | 'queue' | 'delivery' | 'mayHaveBeenSent'> & Partial<Entry>
+
+/** Longer texts are hashed, because a worker remembers thousands of keys. */
+const textMost = 200
 
 /** Returns a key that is the same for all deliveries of a message. */
 export function keyOf(delivery: Delivery, queue: string): string {
@@ -50,10 +53,14 @@ export function keyOf(delivery: Delivery, queue: string): string {
     messageId?: string
     headers?: Record<string, unknown>
   }
-  // Other programs may give no id, or the same id to all messages. A short body costs less than its hash.
-  const body =
-    delivery.body.length > bodyMost ? hash('sha1', delivery.body, 'base64') : delivery.body.toString('latin1')
-  return [queue, correlationId, messageId, headers?.['id'], headers?.[progressHeader], body].join('\n')
+  // Other programs may give no id, or the same id to all messages, or what is no text.
+  const ids = [queue, correlationId, messageId, headers?.['id'], headers?.[progressHeader]]
+  return [...ids.map((id) => (typeof id === 'string' ? shortOf(id) : '')), shortOf(delivery.body)].join('\n')
+}
+
+/** A short one costs less than its hash. */
+function shortOf(text: string | Buffer): string {
+  return text.length > textMost ? hash('sha1', text, 'base64') : text.toString('latin1')
 }
 
 /** What is known of a message before it is read. */

@@ -27,6 +27,17 @@ it('arguments nested thousands of levels deep, and endless retries, harm no work
   await until(() => worker.running === 0)
 })
 
+it('a message whose ids are no text is parked, and holds up no other', async (context) => {
+  const { url } = await freshBroker()
+  const wire = await openWire(url, context)
+  const worker = await direct(context, [task('note', { run: () => undefined })], { celeryBroker: url })
+  const json = { contentType: 'application/json', contentEncoding: 'utf-8' }
+  await wire.raw({ ...json, headers: { task: 'note', id: { toString: 'no' } }, body: Buffer.from('[[],{},{}]') })
+  expect(await wire.result(await wire.send('note'))).toMatchObject({ state: 'SUCCESS' })
+  await wire.park()
+  await until(() => wire.reasons.length === 1 && worker.running === 0, 'it is parked')
+})
+
 it('all who wait for a message that cannot be carried out learn that', async (context) => {
   const { url } = await freshBroker()
   const wire = await openWire(url, context)
