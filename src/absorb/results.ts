@@ -1,5 +1,5 @@
 /** Sends results to the producers of Celery that wait for them, and the tasks that follow a result. */
-import { callRedis } from '../celery/redis-call.ts'
+import { callScript } from '../celery/redis-call.ts'
 import { resultKey, resultKeptS, resultMessage, type TaskResult, writeResult } from '../celery/result.ts'
 import { type Signature, tasksIn } from '../celery/signature.ts'
 import { type TaskMessage, writeTask } from '../celery/task-message.ts'
@@ -8,6 +8,8 @@ import type { Clock } from '../core/clock.ts'
 import { isUnrouted } from '../amqp/publish-errors.ts'
 import { StoreError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
+import { scripts } from '../generated/lua.ts'
+import { Script } from '../redis/client.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import {
   type Call,
@@ -40,6 +42,7 @@ export interface ResultsOptions {
 export class Results {
   readonly #options: ResultsOptions
   readonly #chords: Chords | undefined
+  readonly #set = new Script(scripts['absorb/set_result'] ?? '')
 
   constructor(options: ResultsOptions) {
     this.#options = options
@@ -77,8 +80,7 @@ export class Results {
     if (redis !== undefined) {
       const text = writeResult(result, { ...about, date_done: writeTime(clock.wallMs()) })
       const key = resultKey(result.id)
-      await runOnRedis(() => callRedis(redis, 'SETEX', [key, resultKeptS, text]))
-      await runOnRedis(() => callRedis(redis, 'PUBLISH', [key, text]))
+      await runOnRedis(() => callScript(redis, this.#set, [key], [resultKeptS, text], key))
     } else if (replyTo !== null) await broker.reply(resultMessage(result), { exchange: '', routingKey: replyTo })
   }
 

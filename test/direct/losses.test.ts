@@ -237,7 +237,9 @@ describe('an end that cannot be sent at once', () => {
       reply: async () => {},
     } as never
     const call = callOf({ ...blank, id: 'a', task: 'a', rootId: 'a', chain: [signature('next')] }, 'celery')
-    const results = new Results({ ...common, broker, redis: { send: flaky() } as never, queueOf: () => undefined })
+    const fails = flaky()
+    const send = async (_: string, [, , key]: readonly string[]) => [(await fails()) ?? key]
+    const results = new Results({ ...common, broker, redis: { send } as never, queueOf: () => undefined })
     const result = { id: 'a', state: 'SUCCESS', value: 1, traceback: undefined } as const
     await expect(results.finish(call, result)).rejects.toThrow('it is away')
     await results.finish(call, result)

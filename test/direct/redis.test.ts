@@ -143,6 +143,21 @@ it('what a worker had that is gone runs again, and knows that; a stopped limit l
   await until(async () => (await places()).every((n) => n === 0), 'nothing stays behind')
 })
 
+it('a message that fails when it is delivered again leaves the success of before', async (context) => {
+  const note = task('note', {
+    input,
+    retry: { base: 1, max: 1, attempts: 1 },
+    run: () => Promise.reject(new Error('no')),
+  })
+  const again = await text('note', [1])
+  const success = JSON.stringify({ task_id: again.id, status: 'SUCCESS', result: 5, traceback: null, children: [] })
+  await admin.send('SET', [`celery-task-meta-${again.id}`, success])
+  await admin.send('LPUSH', ['celery', markRedelivered(again.text)])
+  const worker = await start(context, [note], { trackStarted: true })
+  await until(() => worker.counts.begun === 1 && worker.running === 0, 'it has failed')
+  expect(await admin.send('GET', [`celery-task-meta-${again.id}`])).toBe(success)
+})
+
 // A point of the list of conformance with Celery (scripts/conformance.mjs) begins with its number.
 it('27: a message that has ended ten workers is put aside when it ends one more, and its producer learns that', async (context) => {
   const seen: unknown[] = []
@@ -294,6 +309,16 @@ it('a message whose headers JSON cannot state waits, and runs', async (context) 
   expect(odd).not.toBe(plain)
   await admin.send('LPUSH', ['celery', odd])
   await until(() => seen.length === 1, 'it has run')
+})
+
+it('a message whose ids are no text is parked, and holds up no other', async (context) => {
+  const odd = (await text('note', [1])).text.replace(/"id":"[^"]*"/, '"id":{"toString":1}')
+  expect(odd).toContain('toString')
+  await admin.send('LPUSH', ['celery', odd])
+  const note = task('note', { input, run: () => undefined })
+  await start(context, [note])
+  expect(await stateOf(await send('note'))).toBe('SUCCESS')
+  await until(async () => (await number('LLEN', 'celery.parked')) === 1, 'it is parked')
 })
 
 it('a broker that is closed while it connects leaves no connection', async ({ onTestFinished }) => {
