@@ -47,11 +47,22 @@ export function writeSignature(signature: Signature): Record<string, unknown> {
 /** Options of a task with tasks that follow it. */
 const followNames = ['chord', 'chain', 'link', 'link_error']
 
+/** What was read: a chord is read with each of its members, so that chords inside of chords would be read millions of times. */
+const readBefore = new WeakMap<object, Signature>()
+
 /**
  * Reads a task that another message carries, a group or a chord. A chain is its first task, with the others among its options.
  * @throws SluiceError SLUICE_CELERY_MESSAGE: not a signature
  */
 export function readSignature(found: unknown): Signature {
+  const known = isRecord(found) ? readBefore.get(found) : undefined
+  if (known !== undefined) return known
+  const read = readAnew(found)
+  readBefore.set(found as object, read).set(read, read)
+  return read
+}
+
+function readAnew(found: unknown): Signature {
   if (!isRecord(found) || typeof found['task'] !== 'string') throw unreadableError('a task that follows it has no name')
   const { task, args = [], kwargs = {}, options = {}, immutable = false, subtask_type: type = null } = found
   if (type !== null && type !== 'group' && type !== 'chain' && type !== 'chord')

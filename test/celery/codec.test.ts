@@ -14,7 +14,7 @@ import {
   resultValue,
   writeResult,
 } from '../../src/celery/result.ts'
-import { signature } from '../../src/celery/signature.ts'
+import { readSignature, signature } from '../../src/celery/signature.ts'
 import { blank, readTask, type TaskMessage, writeTask } from '../../src/celery/task-message.ts'
 import { readTime, reprOf, writeTime } from '../../src/celery/time.ts'
 import type { WireMessage } from '../../src/celery/wire.ts'
@@ -116,6 +116,23 @@ describe('a task of Celery', () => {
     expect(() => readTask(message)).toThrow(
       expect.objectContaining({ ...refused, message: expect.stringContaining('chord') }),
     )
+  })
+
+  it('is read soon, though chords are inside of the chords that follow it', () => {
+    let reads = 0
+    const single = { task: 'add', args: [], kwargs: {}, options: {}, subtask_type: null, immutable: false }
+    const nest = (depth: number): object => {
+      const body = depth === 0 ? single : nest(depth - 1)
+      const kwargs = {
+        header: [single, single, single],
+        get body() {
+          if (++reads > 10_000) throw new Error('it is read again and again')
+          return body
+        },
+      }
+      return { ...single, task: 'celery.chord', subtask_type: 'chord', kwargs }
+    }
+    expect(readSignature(nest(30))).toMatchObject({ subtask_type: 'chord' })
   })
 
   it('is refused whatever else it is', async () => {
