@@ -1,7 +1,7 @@
 /** Puts aside messages that cannot be carried out, with the reason. */
 import { StoreError } from '../core/errors.ts'
 import { writeJson } from '../celery/json.ts'
-import type { TaskMessage } from '../celery/task-message.ts'
+import { type TaskMessage, withoutBrokers } from '../celery/task-message.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import type { Log } from '../core/log.ts'
 import type { CeleryBroker } from './broker.ts'
@@ -27,7 +27,7 @@ export async function park(broker: CeleryBroker, message: WireMessage, queue: st
 }
 
 function addReason(message: WireMessage, reason: string): WireMessage {
-  return { ...message, headers: { ...message.headers, 'x-sluice-reason': reason.slice(0, reasonMax) } }
+  return { ...message, headers: { ...withoutBrokers(message.headers), 'x-sluice-reason': reason.slice(0, reasonMax) } }
 }
 
 /** The message without headers that are long, or that JSON cannot state. */

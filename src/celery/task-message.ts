@@ -72,9 +72,9 @@ const known = new Set(
 const isBrokers = (name: string) =>
   name === 'redelivered' || /^x-(death|first-death-|last-death-|delivery-count|acquired-count)/.test(name)
 
-/** Returns headers without those that RabbitMQ has added. */
+/** Returns headers for a copy: without those that RabbitMQ has added, and the one by which it sends a message to further queues. */
 export function withoutBrokers(headers: Readonly<Record<string, unknown>>): Record<string, unknown> {
-  return Object.fromEntries(Object.entries(headers).filter(([name]) => !isBrokers(name)))
+  return Object.fromEntries(Object.entries(headers).filter(([name]) => name !== 'CC' && !isBrokers(name)))
 }
 
 /** Returns what the sender has added. A loop, because it is done for each message, and mostly finds nothing. */

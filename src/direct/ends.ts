@@ -6,7 +6,7 @@ import type { Presence } from '../absorb/presence.ts'
 import type { Results } from '../absorb/results.ts'
 import { delayMaxMs } from '../amqp/delays.ts'
 import type { TaskResult } from '../celery/result.ts'
-import { blank, withoutBrokers, writeTask } from '../celery/task-message.ts'
+import { blank, writeTask } from '../celery/task-message.ts'
 import { readDelivery } from '../celery/transport.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
@@ -108,6 +108,11 @@ export class Ends {
   /** Ends a message that may have been executed before, because its task is executed at most once. */
   failDoubtful(entry: Entry, progress: Progress): Promise<void> {
     return this.endFailed(entry, progress, { reason: 'doubtful', error: lostWorkerError })
+  }
+
+  /** Ends a message for good whose attempt took longer than the message allows. */
+  endLate(entry: Entry, { attempt }: ClaimedJob): Promise<void> {
+    return this.endFailed(entry, { ...entry.progress, attempt }, { reason: 'exhausted', error: lateError })
   }
 
   /** Reports that an attempt began, at this wall time in ms. */
@@ -229,8 +234,7 @@ export class Ends {
 
   #park(delivery: Delivery, queue: string, reason: string, more: Record<string, unknown> = {}): Promise<void> {
     const message = readDelivery(delivery)
-    const headers = { ...withoutBrokers(message.headers), ...more }
-    return park(this.#options.celery, { ...message, headers }, queue, reason)
+    return park(this.#options.celery, { ...message, headers: { ...message.headers, ...more } }, queue, reason)
   }
 
   /** Sends the last result of a task, and the tasks that follow it. */
@@ -252,9 +256,11 @@ export class Ends {
   }
 }
 
-/** Returns an error as attempts report it. */
-export function lostError(message: string, code = 'SLUICE_WORKER_LOST'): string {
-  return JSON.stringify({ code, message })
-}
-
-const lostWorkerError = lostError('its worker was lost; whether the call was made is not known')
+const lostWorkerError = JSON.stringify({
+  code: 'SLUICE_WORKER_LOST',
+  message: 'its worker was lost; whether the call was made is not known',
+})
+const lateError = JSON.stringify({
+  code: 'SLUICE_TIMEOUT',
+  message: 'the attempt took longer than its message allows',
+})

@@ -38,6 +38,18 @@ it('a message whose ids are no text is parked, and holds up no other', async (co
   await until(() => wire.reasons.length === 1 && worker.running === 0, 'it is parked')
 })
 
+it('a message that its sender has also sent to other queues waits, and goes to none of these again', async (context) => {
+  const { url } = await freshBroker()
+  const wire = await openWire(url, context)
+  await wire.broker.declare({ queues: [{ name: 'other' }] })
+  const note = task('note', { run: () => Promise.reject(new Error('no')), retry: { attempts: 2, base: 1, max: 1 } })
+  await direct(context, [note], { celeryBroker: url })
+  const id = await wire.send('note', [], { headers: { CC: ['other'] } })
+  expect(await wire.result(id)).toMatchObject({ state: 'FAILURE' })
+  const { messageCount } = await wire.broker.use((channel) => channel.checkQueue('other'))
+  expect(messageCount).toBe(1)
+})
+
 it('all who wait for a message that cannot be carried out learn that', async (context) => {
   const { url } = await freshBroker()
   const wire = await openWire(url, context)
