@@ -17,10 +17,10 @@ import type { AnyTask } from '../tasks/task.ts'
 import type { Labels } from '../worker/labels.ts'
 import type { Bookings } from './bookings.ts'
 import type { Delivery } from './broker.ts'
-import { type Ends, lostError } from './ends.ts'
+import type { Ends } from './ends.ts'
 import { StartQueue } from './start-queue.ts'
 import { Inbox } from './inbox.ts'
-import { type Entry, findSeen, type GrantOf, jobOf, keyOf, readEntry } from './intake.ts'
+import { type Entry, findSeen, type GrantOf, jobOf, keyOf, type MessageInHand, readEntry } from './intake.ts'
 import { progressOf } from './message.ts'
 import type { DirectLimiter } from './limiter.ts'
 import type { DirectCounts } from './read-ahead.ts'
@@ -46,6 +46,8 @@ export interface HandOptions {
 
 /** Time between two tries to send the end of a message, in ms. */
 const retryMs = 1_000
+/** While the ends of so many attempts wait to be sent, none begins: what was acknowledged early has no other bound. */
+const endingMax = 1_000
 /** How many messages are remembered, to recognise those that arrive again or were called off. */
 const keysMax = 10_000
 /**
@@ -83,6 +85,8 @@ export class Hand {
   readonly #end = new AbortController()
   readonly #inbox: Inbox
   #open = 0
+  /** Attempts whose ends are not sent yet. */
+  #ending = 0
   #isStopping = false
   readonly #settled = new Waiters()
 
@@ -101,7 +105,7 @@ export class Hand {
     this.#startQueue = new StartQueue({
       limits,
       clock,
-      free: () => this.#outlet.free(),
+      free: () => (this.#ending < endingMax ? this.#outlet.free() : 0),
       start: (all) => this.#start(all),
       onDenied: (entry, delayMs) => {
         this.counts.denied++
@@ -216,29 +220,30 @@ export class Hand {
   #decide(entry: Entry): void {
     const { clock, ends } = this.#options
     const { message, delivery, progress, task } = entry
-    const { etaMs = 0, expiresMs = Infinity } = message
-    const [nowMs, dueMs] = [clock.wallMs(), Math.max(etaMs, progress.dueMs ?? 0)]
-    if (this.#endIfRevoked(entry)) return
-    if (expiresMs <= Math.max(nowMs, etaMs)) this.#settle(entry, () => ends.reportRevoked(entry, 'expired'))
-    else if (delivery.isRedelivered && !this.#wasDropped(entry.key)) this.#settle(entry, () => ends.handleCrash(entry))
+    const [nowMs, dueMs] = [clock.wallMs(), Math.max(message.etaMs ?? 0, progress.dueMs ?? 0)]
+    if (this.#endIfOver(entry)) return
+    if (delivery.isRedelivered && !this.#wasDropped(entry.key)) this.#settle(entry, () => ends.handleCrash(entry))
     else if (task.isOnce && progress.isDoubtful) this.#settle(entry, () => ends.failDoubtful(entry, progress))
     else if (dueMs > nowMs) this.#settle(entry, () => ends.sendLater(entry, progress, Math.ceil(dueMs - nowMs)))
     else if (this.#isStopping) this.#giveBack(entry)
     else this.#startQueue.add(entry)
   }
 
-  /** Ends a message if it was revoked; returns whether it was. */
-  #endIfRevoked(entry: Entry): boolean {
-    if (!this.#revoked.has(entry.message.id)) return false
-    this.#settle(entry, () => this.#options.ends.reportRevoked(entry, 'revoked'))
+  /** Ends a message if it was revoked, or if its time to begin is over; returns whether it did. */
+  #endIfOver(entry: Entry): boolean {
+    const { clock, ends } = this.#options
+    const { id, etaMs = 0, expiresMs = Infinity } = entry.message
+    const isRevoked = this.#revoked.has(id)
+    if (!isRevoked && expiresMs > Math.max(clock.wallMs(), etaMs)) return false
+    this.#settle(entry, () => ends.reportRevoked(entry, isRevoked ? 'revoked' : 'expired'))
     return true
   }
 
-  /** Ends a message whose grant was under way when it was revoked, or when this worker was to stop; returns whether it did. */
+  /** Ends a message that waited here, and may not begin any more; returns whether it did. */
   #endIfCalledOff(entry: Entry): boolean {
-    if (this.#endIfRevoked(entry)) return true
-    if (this.#isStopping) this.#giveBack(entry)
-    return this.#isStopping
+    const isOver = this.#endIfOver(entry)
+    if (!isOver && this.#isStopping) this.#giveBack(entry)
+    return isOver || this.#isStopping
   }
 
   #start(all: readonly { entry: Entry; grant: GrantOf | undefined }[]): void {
@@ -289,13 +294,12 @@ export class Hand {
     if (listener.wants(outcome)) listener.ended(job, outcome)
     if (outcome.kind === 'done') this.counts.done++
     if (isUncalled(outcome)) this.#startQueue.recordLateGrant()
-    const isStopped = outcome.kind !== 'done' && why !== undefined
-    this.#settle(entry, () => {
-      if (!isStopped) return ends.endAttempt(entry, job, outcome)
-      if (why === 'revoked') return ends.reportRevoked(entry, 'terminated')
-      const error = lostError('the attempt took longer than its message allows', 'SLUICE_TIMEOUT')
-      return ends.endFailed(entry, { ...entry.progress, attempt: job.attempt }, { reason: 'exhausted', error })
+    this.#ending++
+    const ended = this.#carryOut(entry, () => {
+      if (outcome.kind === 'done' || why === undefined) return ends.endAttempt(entry, job, outcome)
+      return why === 'revoked' ? ends.reportRevoked(entry, 'terminated') : ends.endLate(entry, job)
     })
+    void ended.then(() => void (this.#ending-- === endingMax && this.#startQueue.startWaiting()))
     this.#startQueue.startWaiting()
   }
 
@@ -387,9 +391,6 @@ export class Hand {
     this.#settled.recheck()
   }
 }
-
-/** A message in hand, as far as it was read. */
-type MessageInHand = Pick<Entry, 'key' | 'queue' | 'delivery' | 'mayHaveBeenSent'> & Partial<Entry>
 
 /** True if an attempt has sent nothing, mostly because its grant was too old. */
 const isUncalled = (outcome: Outcome) => ['unused', 'return'].includes(outcome.kind) && !('delayMs' in outcome)

@@ -18,7 +18,7 @@ export interface StartQueueOptions {
   onLost(entry: Entry): void
   /** Redis is away: it comes back after this many ms. */
   onAway(entry: Entry, delayMs: number): void
-  /** Returns whether a message was called off while its grant was requested; it is over then. */
+  /** Returns whether a message may not begin any more, because it has expired or was called off; it is over then. */
   endIfCalledOff(entry: Entry): boolean
 }
 
@@ -104,12 +104,12 @@ export class StartQueue {
     }
   }
 
-  /** Returns the messages among these that this worker still has. */
+  /** Returns the messages among these that this worker still has, and that may begin. */
   #filterPresent(entries: readonly Entry[]): Entry[] {
     return entries.filter((entry) => {
       const { isInHand } = entry.delivery
       if (!isInHand) this.#options.onLost(entry)
-      return isInHand
+      return isInHand && !this.#options.endIfCalledOff(entry)
     })
   }
 

@@ -61,6 +61,49 @@ describe.concurrent('a worker without a store', () => {
     await until(() => worker.counts.done === 40, 'all are done')
   })
 
+  it('does not begin what has expired while it waited for a slot', async (context) => {
+    const { url } = await freshBroker()
+    const producer = await openProducer({ broker: url })
+    context.onTestFinished(() => producer.close())
+    const { held, begun, release } = gated()
+    await direct(context, [held], { celeryBroker: url, concurrency: 1, acks: 'early' })
+    const running = await producer.delay('held')
+    await until(() => begun.length === 1, 'it runs')
+    const expires = new Date(Date.now() + 500)
+    const late = await producer.delay('held', [], { expires })
+    await until(() => Date.now() > expires.getTime(), 'it has expired')
+    release()
+    await running.result()
+    await expect(late.result()).rejects.toMatchObject({ code: 'SLUICE_CELERY_REVOKED' })
+    expect(begun.length).toBe(1)
+  })
+
+  it('that acknowledges early begins no more while a thousand results cannot be sent', async (context) => {
+    const [{ url }, results] = await Promise.all([freshBroker(), startRedis()])
+    context.onTestFinished(() => results.close())
+    const [producer, door] = await Promise.all([
+      openProducer({ broker: url, results: 'none' }),
+      openBroker({ url, name: 'test', log: silent }),
+    ])
+    context.onTestFinished(async () => void (await Promise.all([producer.close(), door.close()])))
+    const empty = task('empty', { input: z.unknown(), run: () => undefined })
+    const how = { celeryBroker: url, celeryResults: results.url, acks: 'early', concurrency: 5 } as const
+    const worker = await direct(context, [empty], how)
+    await results.kill()
+    await Promise.all(Array.from({ length: 1_200 }, () => producer.delay('empty')))
+    await until(() => worker.counts.begun >= 1_000, 'a thousand have ended')
+    const waiting = async () => (await door.use((channel) => channel.checkQueue('celery'))).messageCount
+    let [begun, sinceMs] = [0, 0]
+    await until(() => {
+      if (worker.counts.begun > begun) [begun, sinceMs] = [worker.counts.begun, performance.now()]
+      return performance.now() - sinceMs > 500
+    }, 'no more begin')
+    expect(begun).toBeLessThanOrEqual(1_005)
+    expect((await waiting()) + worker.running).toBe(1_200)
+    await results.start()
+    await until(() => worker.counts.done === 1_200 && worker.running === 0, 'all are done')
+  })
+
   describe.each(kinds)('over %s', (kind) => {
     const startOwn = async (context: Owner) => {
       const host = await startHost(kind)
