@@ -58,10 +58,15 @@ export class Sluice implements Sender {
   readonly jobs: Jobs
   /** See limits, and change them while everything runs. */
   readonly limits: Limits
+  /** Keeps jobs of a queue or task from starting, or a limit from granting, on all workers at once (docs/order.md). */
   readonly pause: Pauses['pause']
+  /** Ends a pause. */
   readonly resume: Pauses['resume']
+  /** Lists pauses, and gates with hours. */
   readonly pauses: Pauses['pauses']
+  /** Lists what is set aside because the database cannot compute with its data (docs/operations.md). */
   readonly parked: Parking['parked']
+  /** Lets what was parked run again. */
   readonly release: Parking['release']
   /** List, trigger, pause, resume and remove schedules. */
   readonly schedules: Schedules

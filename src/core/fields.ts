@@ -51,10 +51,3 @@ type Present<T> = { [K in keyof T as undefined extends T[K] ? never : K]: T[K] }
 export function present<T extends object>(fields: T): Present<T> {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as Present<T>
 }
-
-declare const field: unique symbol
-
-/** The type of a field that cannot be given together with another one. Unlike `never` it names that one in messages of the compiler. */
-export interface NotWith<Field extends string> {
-  [field]: Field
-}

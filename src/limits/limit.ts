@@ -258,7 +258,12 @@ export function limit<
   const Costs extends Cost | undefined = undefined,
 >(
   name: string,
-  options: LimitOptions & { by?: By; cost?: Costs },
+  options: LimitOptions & {
+    /** The key: a field path of the input, a function of it, or a label of the worker. Default: one bucket for all jobs. */
+    by?: By
+    /** What a job takes: a number, the field path of one, or a function of the input. Default 1; a task may override it. */
+    cost?: Costs
+  },
 ): Limit<NoInfer<Read<By, HasPath<By & string>> & Read<Costs, HasNumber<Costs & string>>>>
 export function limit(
   name: string,

@@ -16,8 +16,9 @@ export interface Context {
     input: Parameters<typeof fetch>[0],
     init?: RequestInit & { cost?: Readonly<Record<string, number>> },
   ) => Promise<Response>
-  /** The member that this attempt was granted of each pool, by the limit's name; and the worker's labels. */
+  /** The member that this attempt was granted of each pool, by the limit's name. */
   readonly pool: Readonly<Record<string, Chosen>>
+  /** The labels of the worker. */
   readonly labels: Readonly<Record<string, string>>
   /**
    * Settles what the attempt has really used of its limits, by name; a number alone if one limit of the task has costs.
@@ -30,6 +31,7 @@ export interface Context {
    * @example await settle({ tpm: usage.total_tokens })
    */
   settle(actual: number | Readonly<Record<string, number>>): Promise<void>
+  /** The limits of the task. */
   readonly limits: {
     /**
      * Reports that the vendor refused a request that was not sent by `fetch`, as an SDK or a library sends it: the limits
@@ -53,6 +55,7 @@ export interface Context {
    * kept with the job; a running job shows it after some 2 s. It never throws: values out of range are cut.
    */
   progress(done: number, total?: number): void
+  /** The job whose attempt this is. */
   readonly job: {
     readonly id: string
     readonly queue: string

@@ -2,7 +2,7 @@
 import { inspect } from 'node:util'
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { UsageError } from '../core/errors.ts'
-import { checkFields, type NotWith } from '../core/fields.ts'
+import { checkFields } from '../core/fields.ts'
 import type { PayloadBounds } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { JobId } from '../core/result.ts'
@@ -96,7 +96,7 @@ export interface ThreadTaskFields<In, Out, Fair extends string = string> extends
    * @example new URL('./resize.ts', import.meta.url)
    */
   thread: URL
-  run?: NotWith<'thread'>
+  run?: never // of another type, an editor would not know which kind is meant, and show no field's text
 }
 
 /** Options of one `send` of a task with such inputs. */

@@ -50,6 +50,7 @@ export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes' | 'l
 
 /** A Sluice for tests. Made by {@link testSluice}. */
 export interface TestSluice {
+  /** The Sluice of the test, with everything that the kit does not have. */
   readonly sluice: Sluice
   /** The store's clock, which stands still unless the test moves it. Limits, delays and backoffs follow it. */
   readonly clock: {
