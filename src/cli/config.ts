@@ -176,7 +176,7 @@ export interface Code {
 
 /**
  * Loads tasks, handlers of events and schedules from the file `named`, else from the file `SLUICE_TASKS`, else from the config; empty if none
- * of these gives any. Handlers and schedules may also be exported as lists.
+ * of these gives any. Each may also be exported in a list.
  * @throws UsageError SLUICE_BAD_CONFIG, SLUICE_NO_TASKS (a file without tasks and handlers)
  */
 export async function loadCode(config: Found, named: string | undefined): Promise<Code> {
@@ -185,9 +185,8 @@ export async function loadCode(config: Found, named: string | undefined): Promis
   const own = given === undefined ? schedules : []
   if (given === undefined && typeof tasks !== 'string') return codeOf(tasks, own)
   const file = given === undefined ? path.resolve(config.dir, tasks as string) : path.resolve(given)
-  const exported = Object.values(await load(file))
-  const work = [...exported.filter(isTask), ...exported.flat().filter(isHandler)]
-  const found = codeOf(work, [...own, ...exported.flat().filter(isSchedule)])
+  const exported = Object.values(await load(file)).flat()
+  const found = codeOf(exported.filter(isWork), [...own, ...exported.filter(isSchedule)])
   if (found.tasks.length + found.handlers.length === 0)
     throw new UsageError('SLUICE_NO_TASKS', `${file} exports no task; write \`export const … = task(…)\``)
   return found

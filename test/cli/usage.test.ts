@@ -197,6 +197,17 @@ it('the task http is there without being defined', async () => {
   })
 })
 
+it('tasks may be exported in a list, which a program gives to `sluice.work`', async () => {
+  project.write(
+    'lists.mjs',
+    `import { task } from 'sluice'
+export const alone = task('alone', { run: () => {} })
+export const all = [alone, task('listed', { run: () => {} })]`,
+  )
+  const args = ['send', 'listed', '{}', '--dry-run', '--tasks', 'lists.mjs']
+  expect(await project.run(args)).toMatchObject({ code: 0 })
+})
+
 it('a schema may be a function, as those of ArkType are', async () => {
   project.write(
     'ark.ts',
