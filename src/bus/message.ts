@@ -68,7 +68,10 @@ export function progressOf({ properties, routingKey }: Received): Progress {
     const areCounts = counts.every((count) => Number.isSafeInteger(count) && count >= 0)
     const areTexts = [read.type, handler, replayOf].every((one) => typeof one === 'string')
     if (!areCounts || !areTexts || !Array.isArray(elsewhere)) return fresh
-    return fresh.isDoubtful ? { ...read, isDoubtful: true } : read
+    // A newer Celery keeps our header, and counts only its own.
+    const since = Math.max(0, failed - read.failed)
+    const counted = { ...read, attempt: read.attempt + since, failed: read.failed + since }
+    return fresh.isDoubtful ? { ...counted, isDoubtful: true } : counted
   } catch {
     return fresh
   }

@@ -58,6 +58,18 @@ it('a service keeps what is known of a delivery from copy to copy, and nothing o
   expect(progressOf(received(copy.body, copy.properties ?? {}, 'q'))).toEqual(progress)
 })
 
+it('a service counts what a worker in Python has tried since, whose Celery keeps the headers of others or does not', () => {
+  const known = { ...progressOf(received(Buffer.from('1'), {})), attempt: 2, failed: 1 }
+  const text = JSON.stringify(known)
+  for (const [retries, attempt, failed] of [
+    [1, 2, 1],
+    [4, 5, 4],
+  ]) {
+    const headers = { task: 'a.b', id: 'i', retries, 'sluice-delivery': text }
+    expect(progressOf(received(Buffer.from('1'), { headers }))).toMatchObject({ attempt, failed })
+  }
+})
+
 it('a service gives a message without an id one of its own, by which two with the same content differ', () => {
   const progress = progressOf(received(Buffer.from('1'), {}))
   const copies = [1, 2].map(() => copyOf(received(Buffer.from('1'), {}), undefined, progress, { routingKey: 'q' }))
