@@ -1,7 +1,7 @@
 /** Forwards messages that this process makes no attempt at: to the store, to the archive, or back to a queue for later. */
 import type { Delivery } from '../amqp/broker.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outcome } from '../claim/finish/outcome.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
 import { hash64, isId } from '../core/hash.ts'
 import { delayMs } from '../core/retry.ts'

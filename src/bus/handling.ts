@@ -1,6 +1,6 @@
 /** Runs handlers on the messages in hand, in slots, and carries out the end of each attempt. */
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outcome } from '../claim/finish/outcome.ts'
 import type { Outlet } from '../claim/outlet.ts'
 import type { AttemptListener } from '../claim/attempt-listener.ts'
 import type { Store } from '../db/store.ts'

@@ -1,6 +1,6 @@
 /** The interface of what receives the beginnings and ends of attempts, to report them. */
 import type { ClaimedJob } from './claimed-job.ts'
-import type { Outcome } from './finish/finish.ts'
+import type { Outcome } from './finish/outcome.ts'
 
 /** Receives the beginnings and ends of attempts. */
 export interface AttemptListener {

@@ -56,6 +56,16 @@ export interface ClaimMode {
   ahead: number
 }
 
+/** A claim, which is sent until it is answered. */
+interface OpenClaim {
+  readonly id: string
+  readonly claimer: Claimer
+  readonly want: number
+  readonly mode: ClaimMode
+  /** When it was first sent, in monotonic ms. */
+  firstMs: number | undefined
+}
+
 /** The answer to a send that may have claimed its job. */
 interface OfferAnswer {
   now_us: string | null
@@ -115,17 +125,17 @@ export class Claims {
    * try are adopted: nobody else would take them from a worker that lives.
    */
   async claim(claimer: Claimer, want: number, mode: ClaimMode, signal: AbortSignal): Promise<Claimed> {
-    const id = newId()
-    let firstMs: number | undefined
-    this.#open.add(id)
+    const open: OpenClaim = { id: newId(), claimer, want, mode, firstMs: undefined }
+    this.#open.add(open.id)
     try {
-      return await this.#repeatUntilAnswered(claimer, want, signal, id, async (sentMs) => {
-        const claimed = await this.#request(claimer, want, mode, id, sentMs, (firstMs ??= sentMs))
+      return await this.#repeatUntilAnswered(open, signal, async (sentMs) => {
+        open.firstMs ??= sentMs
+        const claimed = await this.#request(open, sentMs)
         await reach('claim.received', claimed)
         return claimed
       })
     } finally {
-      this.#closeSoon(id)
+      this.#closeSoon(open.id)
     }
   }
 
@@ -161,7 +171,7 @@ export class Claims {
 
   /** Has the store plan everything that a claim runs: a first claim is slow, and its grants would age. */
   async planStatements(claimer: Claimer, signal: AbortSignal): Promise<void> {
-    await this.#repeatUntilAnswered(claimer, 0, signal, newId(), (sentMs) =>
+    await this.#repeatUntilAnswered({ id: newId(), claimer, want: 0 }, signal, (sentMs) =>
       this.#store.call('plan_claim_statements', [claimer.worker, this.#storeClock.cap(sentMs)]),
     )
   }
@@ -183,10 +193,8 @@ export class Claims {
   }
 
   async #repeatUntilAnswered<T>(
-    claimer: Claimer,
-    want: number,
+    open: Pick<OpenClaim, 'id' | 'claimer' | 'want'>,
     signal: AbortSignal,
-    id: string,
     request: (sentMs: number) => Promise<T>,
   ): Promise<T> {
     const begunMs = this.#store.clock.monotonicMs()
@@ -194,13 +202,13 @@ export class Claims {
       await this.#promotion
       const sentMs = this.#store.clock.monotonicMs()
       try {
-        await reach('claim.sent', id)
+        await reach('claim.sent', open.id)
         const answer = await request(sentMs)
         this.#reportAnswering()
         return answer
       } catch (error) {
         if (codeOf(error) === 'SLW01') throw new WorkerLostError('given up as lost')
-        if (isDataError(error) && !isOwnDouble(error) && (await this.#park(claimer, want, error))) continue
+        if (isDataError(error) && !isOwnDouble(error) && (await this.#park(open, error))) continue
         if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
         if (signal.aborted || this.#store.clock.monotonicMs() - begunMs > this.patienceMs) throw giveUpError(error)
         if (tries === quietTries) this.#reportFailing(error, begunMs)
@@ -209,38 +217,18 @@ export class Claims {
     }
   }
 
-  async #request(
-    claimer: Claimer,
-    want: number,
-    { idle, ahead }: ClaimMode,
-    id: string,
-    sentMs: number,
-    firstMs: number,
-  ): Promise<Claimed> {
-    const since = this.#readTrustedTime(claimer.tasks, sentMs)
-    const [row] = await this.#store.call<Answer>('claim_jobs', [
-      id,
-      claimer.worker,
-      claimer.tasks,
-      want,
-      this.#storeClock.cap(sentMs),
-      idle,
-      since,
-      this.#looksFurther,
-      ahead,
-    ])
-    if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
-    if (row.outcome === 'unchecked') {
-      await this.#store.call('check_epoch', [null, null, null])
-      // The next try finds it checked, unless this connection leads to another server, as amid a failover.
-      throw new StoreError('SLUICE_STORE_UNREACHABLE', 'the server has started since it was last checked')
-    }
-    const answeredMs = this.#store.clock.monotonicMs()
+  /** Sends a claim, does what its answer requests, and resolves to what was claimed. */
+  async #request(open: OpenClaim, sentMs: number): Promise<Claimed> {
+    const { tasks } = open.claimer
+    const { clock } = this.#store
+    const since = this.#readTrustedTime(tasks, sentMs)
+    const row = await this.#send(open, since, sentMs)
+    const answeredMs = clock.monotonicMs()
     if (row.announced === true) {
       const made = this.#store.call('create_announced_classes')
       if (row.jobs === null) {
         await made
-        return this.#request(claimer, want, { idle, ahead }, id, this.#store.clock.monotonicMs(), firstMs)
+        return this.#request(open, clock.monotonicMs())
       }
       // Grants would grow old meanwhile. If it fails, the next claim finds what is left.
       void made.catch(() => undefined)
@@ -249,32 +237,63 @@ export class Claims {
     const isDue = row.due === true && (await this.#promoteDue(row, since))
     if (row.wake !== null) void this.#wake(row.wake)
     const again = row.again || isDue
-    if (row.jobs === '') Object.assign(row, await this.#read(id))
+    if (row.jobs === '') Object.assign(row, await this.#read(open.id))
     this.#looksFurther = again && row.jobs === null && row.stale === null
-    if (row.since !== null)
-      this.#since.set(claimer.tasks, { us: row.since, fromMs: this.#since.get(claimer.tasks)?.fromMs ?? sentMs })
+    if (row.since !== null) this.#since.set(tasks, { us: row.since, fromMs: this.#since.get(tasks)?.fromMs ?? sentMs })
     this.#storeClock.recordReading(Number(row.now_us), answeredMs, sentMs)
-    const [decidedMs, latestMs] = decidedBetween(row, sentMs, answeredMs)
-    // Handed out by an earlier request: its grants are as old as that.
-    const isRepeated = row.outcome === 'repeated'
-    const jobs = await this.#readJobs(row.jobs, id, isRepeated ? firstMs : decidedMs)
-    if (row.instants !== null)
-      setInstants(jobs, row.instants, Number(row.now_us), isRepeated ? firstMs : decidedMs, [decidedMs, latestMs])
-    if (row.redis_epoch !== null) for (const job of jobs) job.epoch = row.redis_epoch
-    // A repeated claim does not show it: accepting buckets that were not refused does nothing.
-    if (row.probing === true || isRepeated) for (const job of jobs) job.isProbe = true
     return {
-      jobs,
+      jobs: await this.#readGranted(open, row, sentMs, answeredMs),
       again,
       wakeMs: row.wake_us === null || again ? undefined : Number(row.wake_us) / 1_000,
     }
+  }
+
+  /** Sends a claim once. */
+  async #send({ id, claimer, want, mode }: OpenClaim, since: string | null, sentMs: number): Promise<Answer> {
+    const [row] = await this.#store.call<Answer>('claim_jobs', [
+      id,
+      claimer.worker,
+      claimer.tasks,
+      want,
+      this.#storeClock.cap(sentMs),
+      mode.idle,
+      since,
+      this.#looksFurther,
+      mode.ahead,
+    ])
+    if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
+    if (row.outcome === 'unchecked') {
+      await this.#store.call('check_epoch', [null, null, null])
+      // The next try finds it checked, unless this connection leads to another server, as amid a failover.
+      throw new StoreError('SLUICE_STORE_UNREACHABLE', 'the server has started since it was last checked')
+    }
+    return row
+  }
+
+  /** Reads the jobs of an answer, with the times of their grants. */
+  async #readGranted(
+    { id, firstMs = -Infinity }: OpenClaim,
+    row: Answer,
+    sentMs: number,
+    answeredMs: number,
+  ): Promise<ClaimedJob[]> {
+    const [decidedMs, latestMs] = decidedBetween(row, sentMs, answeredMs)
+    // Handed out by an earlier request: its grants are as old as that.
+    const isRepeated = row.outcome === 'repeated'
+    const grantedMs = isRepeated ? firstMs : decidedMs
+    const jobs = await this.#readJobs(row.jobs, id, grantedMs)
+    if (row.instants !== null) setInstants(jobs, row.instants, Number(row.now_us), grantedMs, [decidedMs, latestMs])
+    if (row.redis_epoch !== null) for (const job of jobs) job.epoch = row.redis_epoch
+    // A repeated claim does not show it: accepting buckets that were not refused does nothing.
+    if (row.probing === true || isRepeated) for (const job of jobs) job.isProbe = true
+    return jobs
   }
 
   /**
    * Finds the data that make claims fail, and parks them. Resolves to false if another try is not worth it, because two
    * searches found nothing.
    */
-  async #park(claimer: Claimer, want: number, error: unknown): Promise<boolean> {
+  async #park({ claimer, want }: Pick<OpenClaim, 'claimer' | 'want'>, error: unknown): Promise<boolean> {
     const { clock, log } = this.#store
     if (clock.monotonicMs() < this.#noSearchUntilMs) return false
     try {

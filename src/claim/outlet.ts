@@ -1,6 +1,6 @@
 /** The interface between the dispatcher and what executes claimed jobs: this process (worker/), or a broker. */
 import type { Executor } from './finish/attempt-report.ts'
-import type { Outcome } from './finish/finish.ts'
+import type { Outcome } from './finish/outcome.ts'
 import type { ClaimedJob } from './claimed-job.ts'
 
 /** The identity of an attempt. */

@@ -46,43 +46,48 @@ export function keyFlag(key: string | undefined): string {
   return key === undefined ? '' : ` --key ${quoted(key)}`
 }
 
-/** Of more keys a list of limits shows only these, so that an outage of a vendor leaves it readable. */
+/** How many keys of a limit a list of limits shows, so that it stays readable when a vendor is down. */
 const shownKeys = 5
 
 /** Prints the definition in force, its source, and what the other sources define; `all`: the state of all keys. */
 export function printHead(out: Output, line: LimitLine, all = false): void {
-  const { name, version, source, sources, paused, share, adaptive } = line
   const each = eachOf(line)
-  const whose =
-    line.key !== undefined ? `, for ${redactText(line.key)}` : each === undefined ? '' : `, for each ${each}`
-  out.line(
-    `${out.paint('bold', name)}  ${ratesOf(line).join(' and ')}${whose} (version ${version}, ${marginInWords(line)})`,
-  )
+  const whose = line.key !== undefined ? `for ${redactText(line.key)}` : each === undefined ? '' : `for each ${each}`
+  const rates = [ratesOf(line).join(' and '), whose].filter((text) => text !== '').join(', ')
+  out.line(`${out.paint('bold', line.name)}  ${rates} (version ${line.version}, ${marginInWords(line)})`)
+  for (const text of [...definitionLines(line), ...keyLines(line, all ? Infinity : shownKeys)]) out.line(`  ${text}`)
+}
+
+/** Returns where the definition in force comes from, and what belongs to it. */
+function definitionLines({ source, sources, beside, adaptive, share }: LimitLine): string[] {
+  const lines: string[] = []
   const defined = sources[source]
   if (source !== 'code' && defined !== undefined)
-    out.line(`  ${source} ${ago(defined.at)} by ${defined.by}: ${brief(defined.reason ?? '', 80)}`)
-  for (const { numbers, by } of line.beside)
-    out.line(`  ${numbersInWords(numbers)} holds as well: live processes have it in their code (${by})`)
+    lines.push(`${source} ${ago(defined.at)} by ${defined.by}: ${brief(defined.reason ?? '', 80)}`)
+  for (const { numbers, by } of beside)
+    lines.push(`${numbersInWords(numbers)} holds as well: live processes have it in their code (${by})`)
   for (const [other, { numbers }] of Object.entries(sources))
-    if (other !== source) out.line(`  overridden: ${other === 'code' ? 'in code' : other} ${numbersInWords(numbers)}`)
-  if (adaptive !== undefined)
-    out.line(
-      `  adaptive: the rate is found between ${adaptive.floor} and ${adaptive.ceiling}${source === 'code' || source === 'found' ? '' : ', once the operator’s numbers are removed'}`,
-    )
-  if (share !== undefined)
-    out.line(
-      `  ${percent(share.part)} are reserved for jobs of share ${share.name}; others may use them when they were idle for ${span(share.lendAfterMs)}`,
-    )
-  const most = all ? Infinity : shownKeys
-  const omitted = (n: number) => (n > most ? `and ${many(n - most, 'more key')}: \`sluice limits show ${name}\`` : '')
-  if (paused.length > 0) {
-    const keys = paused.slice(0, most).map((one) => one ?? 'all keys')
-    out.line(`  paused: ${redactText([...keys, omitted(paused.length)].filter((text) => text !== '').join(', '))}`)
+    if (other !== source) lines.push(`overridden: ${other === 'code' ? 'in code' : other} ${numbersInWords(numbers)}`)
+  if (adaptive !== undefined) {
+    const later = source === 'code' || source === 'found' ? '' : ', once the operator’s numbers are removed'
+    lines.push(`adaptive: the rate is found between ${adaptive.floor} and ${adaptive.ceiling}${later}`)
   }
+  if (share !== undefined)
+    lines.push(
+      `${percent(share.part)} are reserved for jobs of share ${share.name}; others may use them when they were idle for ${span(share.lendAfterMs)}`,
+    )
+  return lines
+}
+
+/** Returns the state of a limit's keys: those that are paused, have numbers of their own, were refused, or are used by others. */
+function keyLines(line: LimitLine, most: number): string[] {
+  const { name, source, paused, refusals, others } = line
+  const omitted = (n: number) => (n > most ? [`and ${many(n - most, 'more key')}: \`sluice limits show ${name}\``] : [])
+  const keys = [...paused.slice(0, most).map((one) => one ?? 'all keys'), ...omitted(paused.length)]
   const own = line.key === undefined ? line.keyNumbers.map((one) => ownLine(one, source)) : []
-  for (const texts of [own, line.refusals.map(refusalLine), line.others.map(othersLine)])
-    for (const text of [...texts.slice(0, most), omitted(texts.length)])
-      if (text !== '') out.line(`  ${redactText(text)}`)
+  const lists = [own, refusals.map(refusalLine), others.map(othersLine)]
+  const texts = lists.flatMap((list) => [...list.slice(0, most), ...omitted(list.length)])
+  return [...(paused.length === 0 ? [] : [`paused: ${keys.join(', ')}`]), ...texts].map(redactText)
 }
 
 function marginInWords({ marginMs, lifeMs, isMeasured }: LimitLine): string {

@@ -271,32 +271,36 @@ export class Session {
 
   /** Updates the session's state from the backend's reply, and removes frames that are not for this client. */
   #readReply(answer: Buffer): Buffer {
-    const cuts: Frame[] = []
+    const cuts = new Set<number>()
     let failed = false
     for (const each of frames(answer)) {
-      if (each.type === '1') {
-        const parse = this.#parses.shift()
-        if (parse !== undefined) this.#hub.prepared.set(parse.statement.server, this)
-        if (parse?.replay) cuts.push(each)
-      } else if (each.type === 'A') {
-        const [channel] = readText(each.body, 4)
-        for (const session of this.#hub.sessions) if (session !== this) session.notify(channel, each.raw)
-        if (!this.channels.has(channel)) cuts.push(each)
-      } else if (each.type === 'C') this.#readCommandTag(each.body.toString('utf8', 0, each.body.length - 1))
-      else if (each.type === 'Z') this.#state = String.fromCharCode(each.body[0]!)
-      else if (each.type === 'E') failed = true
+      if (each.type === 'E') failed = true
+      else if (!this.#readFrame(each)) cuts.add(each.raw.byteOffset)
     }
     for (const { statement, replay } of this.#parses) if (!replay) this.#forget(statement)
     this.#parses = []
     if (!failed) for (const name of this.#closes) this.#names.delete(name)
     this.#closes = []
     this.#texts = []
-    if (cuts.length === 0) return answer
-    return Buffer.concat(
-      [...frames(answer)]
-        .filter((each) => !cuts.some((cut) => cut.raw.byteOffset === each.raw.byteOffset))
-        .map((each) => each.raw),
-    )
+    if (cuts.size === 0) return answer
+    return Buffer.concat([...frames(answer)].map(({ raw }) => raw).filter(({ byteOffset }) => !cuts.has(byteOffset)))
+  }
+
+  /** Updates the session's state from one frame; returns false if it is not for this client. */
+  #readFrame({ type, body, raw }: Frame): boolean {
+    if (type === '1') {
+      const parse = this.#parses.shift()
+      if (parse !== undefined) this.#hub.prepared.set(parse.statement.server, this)
+      return parse?.replay !== true
+    }
+    if (type === 'A') {
+      const [channel] = readText(body, 4)
+      for (const session of this.#hub.sessions) if (session !== this) session.notify(channel, raw)
+      return this.channels.has(channel)
+    }
+    if (type === 'C') this.#readCommandTag(body.toString('utf8', 0, body.length - 1))
+    else if (type === 'Z') this.#state = String.fromCharCode(body[0]!)
+    return true
   }
 
   #forget(statement: Statement): void {

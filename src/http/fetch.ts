@@ -19,7 +19,7 @@ import {
   unansweredFailure,
 } from './feedback.ts'
 import { answerOf } from './answer.ts'
-import { type Grant, keepWarm, createSendCheck } from './send-check.ts'
+import { type Grant, keepWarm, createSendCheck, type SendCheck } from './send-check.ts'
 import { maxRedirects, redirectError, redirectTo } from './redirect.ts'
 import type { Hop } from './redirect.ts'
 
@@ -250,21 +250,8 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
       const how = { method, headers, redirect: 'manual' as const, signal, dispatcher }
       return { response: await loadClient().fetch(hop.url, { ...how, ...content }), grant }
     } catch (error) {
-      if (signal.aborted) {
-        // Of `AbortSignal.timeout`. The time-out of an attempt is the attempt's to judge.
-        if (isTimeout(signal.reason))
-          await report(unansweredFailure('no answer in time', hop.url.host), grant, allowance)
-        throw signal.reason
-      }
-      unused = sendCheck.unused()
-      if (unused === undefined) {
-        const failure = failureOf(hop, error)
-        if (codeOf(failure) === networkCode)
-          await report(unansweredFailure('no answer', hop.url.host), grant, allowance)
-        // The fault is on this side, such as a name that resolves to a forbidden address.
-        else if (!sendCheck.isWritten() && grant !== undefined) await allowance.giveBack(grant)
-        throw failure
-      }
+      unused = signal.aborted ? undefined : sendCheck.unused()
+      if (unused === undefined) throw await judgeFailure(error, hop, signal, allowance, { grant, sendCheck })
       if (hop.stream?.isBegun) {
         why =
           'its grant ran out before the first part of its body was there, and a stream cannot be read twice; use bytes'
@@ -278,6 +265,27 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
   const error = new StaleGrantError(`${nameOf(hop)} was not sent: ${why}. Another attempt may succeed.`)
   allowance.giveUp(error)
   throw error
+}
+
+/** Reports, or gives back, what a request has used that failed with this error; resolves to the error for the caller. */
+async function judgeFailure(
+  error: unknown,
+  hop: Hop,
+  signal: AbortSignal,
+  allowance: FetchOptions['allowance'],
+  { grant, sendCheck }: { grant: Grant | undefined; sendCheck: SendCheck },
+): Promise<unknown> {
+  const { host } = hop.url
+  if (signal.aborted) {
+    // The caller's own `AbortSignal.timeout` has ended it. An attempt judges its time-out itself.
+    if (isTimeout(signal.reason)) await report(unansweredFailure('no answer in time', host), grant, allowance)
+    return signal.reason
+  }
+  const failure = failureOf(hop, error)
+  if (codeOf(failure) === networkCode) await report(unansweredFailure('no answer', host), grant, allowance)
+  // The fault is on this side, such as a name that resolves to a forbidden address.
+  else if (!sendCheck.isWritten() && grant !== undefined) await allowance.giveBack(grant)
+  return failure
 }
 
 /**

@@ -7,7 +7,7 @@ import type { Clock } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import type { Log } from '../core/log.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import { locateOutcome, type Outcome } from '../claim/finish/finish.ts'
+import { locateOutcome, type Outcome } from '../claim/finish/outcome.ts'
 import type { JobKey, Kind, Outlet, Reports } from '../claim/outlet.ts'
 import { batchesOf, type GrantBatch } from './batches.ts'
 import {

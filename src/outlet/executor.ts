@@ -10,7 +10,7 @@ import type { Log } from '../core/log.ts'
 import { Waiters } from '../core/waiters.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { AttemptReport } from '../claim/finish/attempt-report.ts'
-import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outcome } from '../claim/finish/outcome.ts'
 import { type JobKey, type Outlet, type OutletFor, localReports } from '../claim/outlet.ts'
 import {
   type Answer,

@@ -1,7 +1,7 @@
 /** A worker's record of the jobs that it took, and of the dispatchers from which it took them. */
 import type { Moment } from '../core/clock.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outcome } from '../claim/finish/outcome.ts'
 import type { PeerClock } from './peer-clock.ts'
 
 /** A job in hand, or one whose end is not recorded. */

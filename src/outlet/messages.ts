@@ -3,7 +3,7 @@ import type { Log } from '../core/log.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { JobKey } from '../claim/outlet.ts'
 import type { Executor } from '../claim/finish/attempt-report.ts'
-import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outcome } from '../claim/finish/outcome.ts'
 
 /** A job on its way; `grantedMs` is in the clock of its dispatcher. */
 export type SentJob = Omit<ClaimedJob, 'requestedAt' | 'claimedMs' | 'notBeforeMs' | 'decidedMs'>

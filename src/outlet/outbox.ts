@@ -1,6 +1,6 @@
 /** A worker's reports of its jobs, many in one message: which have begun, how attempts ended, and which it did not take. */
 import type { Clock } from '../core/clock.ts'
-import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outcome } from '../claim/finish/outcome.ts'
 import type { Dispatcher, Held } from './jobs-in-hand.ts'
 import { messageMax } from './messages.ts'
 

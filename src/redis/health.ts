@@ -131,7 +131,7 @@ export class RedisHealth {
   }
 
   async #heal(cause: unknown): Promise<void> {
-    const { store, epochs, limiter, connection, onRestored } = this.#options
+    const { store, onRestored } = this.#options
     const { clock, report } = store
     const { signal } = this.#closed
     const sinceMs = clock.monotonicMs()
@@ -140,38 +140,54 @@ export class RedisHealth {
     if (sinceMs - this.#healedMs < 1_000) await clock.sleep(50 + clock.random() * 50, signal, false)
     for (let tries = 0; !signal.aborted; tries++) {
       try {
-        // If the server is silent, this fails sooner than a look at it.
-        if (this.#unfit === undefined && this.#lastCheck !== undefined) await limiter.write()
-        // What is evicted from now on may be of the epoch that begins.
-        await this.#lookAtServer()
-        if (this.#unfit !== undefined) throw new UsageError('SLUICE_REDIS_UNFIT', this.#unfit)
-        await limiter.write()
-        const forced = this.#forced
-        await epochs.restore(forced)
-        if (this.#forced === forced) this.#forced = undefined
-        this.#lookOf = epochs.current
-        // Two readings show a step of the clock only within one epoch.
-        if (epochs.current !== this.#clockOf) this.#reading = undefined
-        await this.#readClock()
-        // Also if the outage was recorded by another process that is gone.
-        await store.run('limits/redis/record_redis_back')
+        await this.#restore()
         if (isReported) report.emit('connection', { to: 'redis', isLost: false, forMs: clock.monotonicMs() - sinceMs })
         this.#healedMs = clock.monotonicMs()
         return onRestored()
       } catch (error) {
         if (!(error instanceof OthersBeginError)) cause = error
-        const why = cause ?? error
-        if (hasLostReply(error)) connection.reset()
-        // The address may lead to another server by now: that of a proxy, a name, or sentinels.
-        if (tries % 4 === 3 && (this.#isReplica || isOfReplica(error))) connection.reset()
+        this.#resetConnection(error, tries)
         if (!isReported && clock.monotonicMs() - sinceMs > quietMs) {
           isReported = true
-          report.emit('connection', { to: 'redis', isLost: true, error: why })
-          await store.run('limits/redis/record_redis_away', [textOfError(why).slice(0, 500)]).catch(() => {})
+          await this.#reportAway(cause ?? error)
         }
       }
       await clock.sleep(Math.min(retryMsMax, 20 * 2 ** Math.min(tries, 6)) * (0.5 + clock.random()), signal, false)
     }
+  }
+
+  /** Checks the server, and has it hold the state that counts. Rejects while Redis is away, or may not have limits. */
+  async #restore(): Promise<void> {
+    const { store, epochs, limiter } = this.#options
+    // If the server is silent, this fails sooner than a look at it.
+    if (this.#unfit === undefined && this.#lastCheck !== undefined) await limiter.write()
+    // What is evicted from now on may be of the epoch that begins.
+    await this.#lookAtServer()
+    if (this.#unfit !== undefined) throw new UsageError('SLUICE_REDIS_UNFIT', this.#unfit)
+    await limiter.write()
+    const forced = this.#forced
+    await epochs.restore(forced)
+    if (this.#forced === forced) this.#forced = undefined
+    this.#lookOf = epochs.current
+    // Two readings show a step of the clock only within one epoch.
+    if (epochs.current !== this.#clockOf) this.#reading = undefined
+    await this.#readClock()
+    // Also if the outage was recorded by another process that is gone.
+    await store.run('limits/redis/record_redis_back')
+  }
+
+  /** Opens another connection if this error, after so many tries, shows that the present one is of no use. */
+  #resetConnection(error: unknown, tries: number): void {
+    const { connection } = this.#options
+    if (hasLostReply(error)) connection.reset()
+    // The address may lead to another server by now: that of a proxy, a name, or sentinels.
+    if (tries % 4 === 3 && (this.#isReplica || isOfReplica(error))) connection.reset()
+  }
+
+  async #reportAway(why: unknown): Promise<void> {
+    const { store } = this.#options
+    store.report.emit('connection', { to: 'redis', isLost: true, error: why })
+    await store.run('limits/redis/record_redis_away', [textOfError(why).slice(0, 500)]).catch(() => {})
   }
 
   async #run(): Promise<void> {

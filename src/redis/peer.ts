@@ -1,7 +1,6 @@
 /** Limits shared in Redis, which must confirm what the store granted before it is used. */
 import { caughtUpMs, type Clock } from '../core/clock.ts'
-import { StoreError, UsageError } from '../core/errors.ts'
-import { env } from '../db/open.ts'
+import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
 import { marginsOf } from '../claim/definitions/margins.ts'
@@ -26,23 +25,6 @@ export interface RedisSharedOptions {
   prefix: string
   /** Number of databases that share the limits. */
   stores: number
-}
-
-/**
- * Returns where limits are in Redis, and for how many databases: as given, else by the environment, else by default.
- * @throws UsageError SLUICE_BAD_REDIS
- */
-export function sharingOf(given: { redisPrefix?: string | undefined; redisStores?: number | undefined }): {
-  prefix: string
-  stores: number
-} {
-  const stores = given.redisStores ?? Number(env('SLUICE_REDIS_STORES') ?? 1)
-  if (!Number.isInteger(stores) || stores < 1 || stores > 1_000)
-    throw new UsageError(
-      'SLUICE_BAD_REDIS',
-      'the number of databases that share limits in Redis (SLUICE_REDIS_STORES) must be a whole number from 1 to 1000',
-    )
-  return { prefix: given.redisPrefix ?? env('SLUICE_REDIS_PREFIX') ?? 'sluice:', stores }
 }
 
 /** Ms after which a request without an answer is sent again, under the same id. */
@@ -74,6 +56,26 @@ function leftMsOf({ wishes, sentMs, requestedAt }: PeerRequest, clock: Clock): n
   const nowMs = caughtUpMs(clock, requestedAt)
   const lastMs = Math.max(nowMs, ...wishes.map(({ notBeforeMs = nowMs }) => notBeforeMs))
   return sentMs + confirmMs - aheadUs / 1_000 - lastMs
+}
+
+/** The result of `confirm`. */
+interface Confirmed {
+  id: string | undefined
+  decisions: PeerDecision[]
+}
+
+/** How a request is sent next, while it has no result. */
+interface Sending {
+  /** Undefined: the one that this process knows then. */
+  epoch: string | undefined
+  /** Undefined: a new one. */
+  id: string | undefined
+  /** When it was first sent under this id, in monotonic ms. */
+  firstMs: number | undefined
+  /** Redis may have carried it out in a state that is lost. */
+  isLost: boolean
+  /** It was denied once as a whole, a moment before it could be granted. */
+  isSecond: boolean
 }
 
 /** One process's second limiter, in Redis. */
@@ -142,7 +144,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
     return this.#health.onChange(changed)
   }
 
-  async confirm(request: PeerRequest): Promise<{ id: string | undefined; decisions: PeerDecision[] }> {
+  async confirm(request: PeerRequest): Promise<Confirmed> {
     try {
       return await this.#confirm(request)
     } catch (error) {
@@ -152,20 +154,16 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
     }
   }
 
-  async #confirm(request: PeerRequest): Promise<{ id: string | undefined; decisions: PeerDecision[] }> {
+  async #confirm(request: PeerRequest): Promise<Confirmed> {
     const { clock } = this.#options.store
-    const { wishes, isFurther = false } = request
+    const { wishes } = request
     const all = () => wishes.map(({ count }) => storeDecision(count))
     await this.#definitions.know(wishes.flatMap(({ buckets }) => buckets))
     const call = callOf(request, (bucket) => this.#definitions.bucket(bucket) !== undefined)
     if (call.items.length === 0) return { id: undefined, decisions: all() }
     const isOpen = call.buckets.every((bucket) => this.#definitions.isOpen(bucket))
     // The epoch that this process knows may be older than the epoch under which the store granted, so it is not used.
-    let epoch = request.epoch
-    let id: string | undefined
-    let isLost = false
-    let isSecond = false
-    let firstMs: number | undefined
+    const now: Sending = { epoch: request.epoch, id: undefined, firstMs: undefined, isLost: false, isSecond: false }
     let leftMs: number
     while ((leftMs = leftMsOf(request, clock)) > 0 && !this.#health.isClosed) {
       if (this.#health.isAway) {
@@ -176,48 +174,60 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
       // Meanwhile a limit may have lost its units: the others would have other indexes.
       if (call.buckets.some((bucket) => this.#definitions.bucket(bucket) === undefined)) break
       // A grant that was sent to a lost state is not part of the state that replaced it, so it gets a new id.
-      if (isLost) [epoch, isLost, id] = [undefined, false, undefined]
-      epoch ??= this.#epochs.current ?? ''
+      if (now.isLost) Object.assign(now, { epoch: undefined, id: undefined, isLost: false })
+      now.epoch ??= this.#epochs.current ?? ''
       // The new state was built from a ledger that has the grant at another time, so the grant is given back there,
       // too.
-      if (request.epoch !== undefined && request.epoch !== epoch && this.#isOwnOnly(call)) break
-      id ??= createGrantId(epoch)
-      firstMs ??= clock.monotonicMs()
-      // It uses the definitions that are sent to Redis now, because others may have been read before the answer.
-      const late = wishes.map(({ buckets, lifeMs }) => this.#definitions.lateMs(buckets, lifeMs))
+      if (request.epoch !== undefined && request.epoch !== now.epoch && this.#isOwnOnly(call)) break
       try {
-        const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, call)
-        if (answer.isDecided && !this.#isOfAnotherTime(answer, epoch, firstMs)) {
-          this.redisClock.recordReading(answer.nowUs, clock.monotonicMs(), firstMs)
-          // The store returned an epoch that this process did not know.
-          if (epoch !== this.#epochs.current) this.#health.recordFailure(undefined)
-          const isAgain = !isSecond && (await this.#isWorthAgain(call, answer.results, leftMs))
-          if (!isAgain) {
-            const decisions = this.#decide(request, call, answer.results, firstMs, late)
-            if (!isFurther) {
-              const items = wishes.map(({ buckets }, i) => ({ buckets, count: decisions[i]?.granted ?? 0 }))
-              this.lease(id, items, (bucket) => this.#definitions.isLeased(bucket))
-            }
-            return { id, decisions }
-          }
-          ;[id, firstMs, isSecond] = [undefined, undefined, true]
-        } else if (!answer.isDecided && answer.why === 'superseded') await this.#supersede(call, answer)
-        else {
-          // It waits first, so that the next check is not older than this answer.
-          await this.#health.waitUntilPresent(leftMs)
-          this.#health.recordFailure(undefined)
-          isLost = true
-        }
+        const confirmed = await this.#send(request, call, now, leftMs)
+        if (confirmed !== undefined) return confirmed
       } catch (error) {
         this.#health.recordFailure(error)
       }
     }
-    this.#giveUp(request, call, id, epoch)
+    this.#giveUp(request, call, now)
     return { id: undefined, decisions: wishes.map(() => unanswered) }
   }
 
+  /** Sends a request once. Resolves to undefined if it has to be sent again, as `now` then has it. */
+  async #send(request: PeerRequest, call: PeerCall, now: Sending, leftMs: number): Promise<Confirmed | undefined> {
+    const { wishes, isFurther = false } = request
+    const { clock } = this.#options.store
+    const { epoch = '' } = now
+    const id = (now.id ??= createGrantId(epoch))
+    const firstMs = (now.firstMs ??= clock.monotonicMs())
+    // It uses the definitions that are sent to Redis now, because others may have been read before the answer.
+    const late = wishes.map(({ buckets, lifeMs }) => this.#definitions.lateMs(buckets, lifeMs))
+    const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, call)
+    if (!answer.isDecided && answer.why === 'superseded') {
+      await this.#supersede(call, answer)
+      return undefined
+    }
+    if (!answer.isDecided || this.#isOfAnotherTime(answer, epoch, firstMs)) {
+      // It waits first, so that the next check is not older than this answer.
+      await this.#health.waitUntilPresent(leftMs)
+      this.#health.recordFailure(undefined)
+      now.isLost = true
+      return undefined
+    }
+    this.redisClock.recordReading(answer.nowUs, clock.monotonicMs(), firstMs)
+    // The store returned an epoch that this process did not know.
+    if (epoch !== this.#epochs.current) this.#health.recordFailure(undefined)
+    if (!now.isSecond && (await this.#isWorthAgain(call, answer.results, leftMs))) {
+      Object.assign(now, { id: undefined, firstMs: undefined, isSecond: true })
+      return undefined
+    }
+    const decisions = this.#decide(request, call, answer.results, firstMs, late)
+    if (!isFurther) {
+      const items = wishes.map(({ buckets }, i) => ({ buckets, count: decisions[i]?.granted ?? 0 }))
+      this.lease(id, items, (bucket) => this.#definitions.isLeased(bucket))
+    }
+    return { id, decisions }
+  }
+
   /** Gives back what Redis may have charged for grants of the store that are not used. */
-  #giveUp(request: PeerRequest, call: PeerCall, id: string | undefined, epoch: string | undefined): void {
+  #giveUp(request: PeerRequest, call: PeerCall, { id, epoch }: Sending): void {
     const { buckets } = call
     // An answer may have been lost, so it is not known whether Redis granted.
     if (id !== undefined && epoch !== undefined) this.giveUp(id, epoch, buckets)

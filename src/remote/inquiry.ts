@@ -69,39 +69,48 @@ export class Inquiry<Sent extends SentCall> {
   }
 
   async #look(): Promise<void> {
-    const { control, workers, clock, sent: all, onFound, onMissing } = this.#options
+    const { workers, clock, sent: all, onFound, onMissing } = this.#options
     const nowMs = clock.monotonicMs()
     const doubted = all().filter(({ begunMs, untilMs }) =>
       begunMs === undefined ? nowMs > untilMs + overdueMs + wayMs : nowMs > begunMs + shortMs,
     )
     if (doubted.length === 0) return
-    const ids = doubted.map(({ id }) => id)
-    // Workers that this dispatcher does not know may have messages of another dispatcher.
-    const isOwn = doubted.every(({ estate }) => estate === undefined)
-    const names = isOwn ? [...new Set(doubted.flatMap(({ queue }) => workers.namesOf(queue)))] : undefined
-    const how = { within: answerMs, ...(names === undefined ? {} : { workers: names }) }
-    const answers = names?.length === 0 ? {} : await control.request('query_task', { ids }, how)
+    const answers = await this.#queryWorkers(doubted)
     // Meanwhile reports are not read.
     if (!workers.isUp) return
     const open = new Set(all())
     for (const sent of doubted) {
       const holder = Object.keys(answers).find((worker) => has(answers[worker], sent.id))
-      const own = sent.by === undefined || sent.by.worker === unknownWorker ? undefined : sent.by.worker
-      const candidates = own === undefined ? workers.namesOf(sent.queue) : [own]
-      // A worker that is not known cannot be seen to be lost, so that only its silence about the call can end it.
-      const isNamed = !sent.isBack || own === undefined
-      const isKnown = sent.estate === undefined || workers.isWhole()
       if (holder !== undefined) sent.misses = 0
-      else if (
-        isKnown &&
-        candidates.every((one) => (isNamed && one in answers) || workers.isGone(one, sent.begunMs ?? nowMs))
-      )
-        sent.misses++
+      else if (this.#hasNoWorker(sent, answers, nowMs)) sent.misses++
+      if (!open.has(sent)) continue
       const by = holder === undefined ? undefined : callerOf(holder, answers[holder], sent.id)
-      if (by !== undefined && open.has(sent)) onFound(sent, by)
+      if (by !== undefined) onFound(sent, by)
       // A report that was sent before the first answer without the call has arrived by the second one.
-      if (sent.misses >= 2 && open.has(sent)) onMissing(sent)
+      if (sent.misses >= 2) onMissing(sent)
     }
+  }
+
+  /** Resolves to what each worker answers about these calls. */
+  async #queryWorkers(doubted: readonly Sent[]): Promise<Readonly<Record<string, unknown>>> {
+    const { control, workers } = this.#options
+    // Workers that this dispatcher does not know may have messages of another dispatcher.
+    const isOwn = doubted.every(({ estate }) => estate === undefined)
+    const names = isOwn ? [...new Set(doubted.flatMap(({ queue }) => workers.namesOf(queue)))] : undefined
+    if (names?.length === 0) return {}
+    const how = { within: answerMs, ...(names === undefined ? {} : { workers: names }) }
+    return control.request('query_task', { ids: doubted.map(({ id }) => id) }, how)
+  }
+
+  /** Returns whether each worker that may have a call is gone, or has answered without naming the call. */
+  #hasNoWorker(sent: Sent, answers: Readonly<Record<string, unknown>>, nowMs: number): boolean {
+    const { workers } = this.#options
+    if (sent.estate !== undefined && !workers.isWhole()) return false
+    const own = sent.by === undefined || sent.by.worker === unknownWorker ? undefined : sent.by.worker
+    const candidates = own === undefined ? workers.namesOf(sent.queue) : [own]
+    // A worker that is not known cannot be seen to be lost, so that only its silence about the call can end it.
+    const isNamed = !sent.isBack || own === undefined
+    return candidates.every((one) => (isNamed && one in answers) || workers.isGone(one, sent.begunMs ?? nowMs))
   }
 }
 

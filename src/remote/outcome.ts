@@ -1,5 +1,5 @@
 /** How attempts on stock workers end, as the store records it. Pure. */
-import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outcome } from '../claim/finish/outcome.ts'
 import type { Clock } from '../core/clock.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import { describe, type Throttling, verdict } from '../worker/verdict.ts'

@@ -1,12 +1,12 @@
 /**
  * Acquires units outside of claims (takes/acquire_grants.sql): for further requests of attempts, and for takers. Both
- * repeat the request until they have a grant that is fresh enough, and refund grants that they did not use.
+ * repeat the request until they have a grant that is fresh enough (grant-loop.ts), and refund grants that they did not
+ * use.
  */
 import { limitOf, ownOf } from '../core/bucket.ts'
 import { caughtUpMs, type Moment, readMoment, sleepUntil, type StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
-import { retryPauseMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import type { Counted } from '../limits/vendor-counts.ts'
 import type { PeerDecision, PeerLimiter } from '../limits/peer.ts'
@@ -15,23 +15,12 @@ import type { Cause } from '../limits/circuit.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { Count } from '../vendors/answer.ts'
 import { minWaitMs } from '../vendors/time.ts'
-import { isTransient } from '../claim/claim.ts'
 import { failIfParked, repeatAfterParking } from '../claim/parking/parked.ts'
 import { type Circuit, circuitOf, type Failing } from './circuit.ts'
 import { splitByRefusal } from './concerned-buckets.ts'
+import { type GrantLoop, type PendingGrant, repeatUntilGranted } from './grant-loop.ts'
 import { othersUseOf } from './others-use.ts'
 import type { Turnstile } from './turnstile.ts'
-
-/** A grant to request. After a lost reply it is requested again under the same id, so that it is charged once. */
-export interface PendingGrant {
-  readonly id: string
-  /** The holder that first requested it: a place that the store granted then belongs to this holder. */
-  readonly holder?: string
-  /** When the first request was sent: the store may have granted it then. */
-  requestedAt?: Moment
-  /** A reply was lost. */
-  isRepeat?: boolean
-}
 
 /** One request to the store. */
 export interface GrantRequest {
@@ -85,48 +74,6 @@ export interface PeerAnswer {
 
 /** The line of takers' requests. */
 export type GrantLine = Turnstile<GrantRequest, StoreAnswer>
-
-/** Result of one request: a grant, or how long to wait. */
-export interface GrantResult<G> {
-  readonly grant?: G
-  /** When nothing was granted: no grant will be available within this many ms; default 0. */
-  readonly soonestMs?: number
-  /** When nothing was granted: after how many ms the request can be repeated; default 0. */
-  readonly waitMs?: number
-  /** When nothing was granted: when the request was sent, in monotonic ms; default: not known. */
-  readonly sentMs?: number
-  /** When nothing was granted: the taker's place in the line; default infinity: it has none. */
-  readonly place?: number
-  /** A grant that has to be refunded, because the store granted it and the second limiter did not. */
-  readonly unused?: G
-  /** Names of the buckets that denied it; default: all. */
-  readonly lacking?: readonly string[]
-}
-
-/** How jobs and takers differ in the loop of `repeatUntilGranted`. */
-export interface GrantLoop<G> {
-  /** The loop fails from then on, in monotonic ms. */
-  readonly untilMs: number
-  /** How long requests are repeated while the store does not reply, in ms. */
-  readonly awayMs: number
-  /** True if a refund may be repeated when the reply to the first one was lost. */
-  readonly givesBackAgain: boolean
-  newGrant(): PendingGrant
-  /** Sends one request. */
-  request(pending: PendingGrant, back: G | undefined): Promise<GrantResult<G>>
-  isFresh(grant: G): boolean
-  /** Waits before the next request. An error that it throws ends the loop. */
-  wait(ms: number): Promise<void>
-  /**
-   * Called when a grant was too old on arrival, the n-th in a row since `sinceMs`; the grant is refunded. An error that
-   * it throws ends the loop.
-   */
-  onLate(grant: G, n: number, sinceMs: number): void
-  /** Returns the error that the loop fails with after `untilMs`. */
-  createTimeoutError(soonestMs: number): Error
-  /** Called when the loop has failed. `back` is not refunded yet. */
-  onFailed(back: G | undefined): Promise<void>
-}
 
 /** A grant of unknown age counts as this old. */
 const ageMsMax = 86_400_000
@@ -332,61 +279,8 @@ export class Acquirer {
     return [Math.ceil(Math.min(ageMsMax, ageMs) * 1_000), this.#storeClock.cap(clock.monotonicMs())]
   }
 
-  /**
-   * Repeats the request until a grant arrives that is fresh enough to be used. `unused` is refunded with the first
-   * request.
-   */
-  async repeatUntilGranted<G>(loop: GrantLoop<G>, unused: G | undefined, signal: AbortSignal | undefined): Promise<G> {
-    const { clock } = this.#store
-    const leftMs = () => loop.untilMs - clock.monotonicMs()
-    let back = unused
-    let pending: PendingGrant | undefined
-    let awaySinceMs: number | undefined
-    let lateSinceMs: number | undefined
-    try {
-      for (let tries = 0, late = 0; ;) {
-        signal?.throwIfAborted()
-        pending ??= loop.newGrant()
-        let result: GrantResult<G>
-        try {
-          result = await loop.request(pending, back)
-        } catch (error) {
-          if (isTransient(error)) {
-            // The store is available but busy; nothing was done.
-            if (leftMs() <= 0) throw loop.createTimeoutError(0)
-            awaySinceMs = undefined
-            if (pending.isRepeat !== true) pending = undefined
-          } else if (error instanceof StoreError && error.code !== 'SLUICE_CLOSED') {
-            awaySinceMs ??= clock.monotonicMs()
-            if (clock.monotonicMs() - awaySinceMs > loop.awayMs) throw error
-            pending.isRepeat = true
-            // It is unknown whether the refund was carried out.
-            if (!loop.givesBackAgain) back = undefined
-          } else throw error
-          const pauseMs = retryPauseMs(tries++, clock.random())
-          await clock.sleep(leftMs() > 0 ? Math.min(pauseMs, leftMs()) : pauseMs, signal)
-          continue
-        }
-        tries = 0
-        awaySinceMs = undefined
-        pending = undefined
-        const { grant, soonestMs = 0, waitMs = 0, unused: denied } = result
-        back = grant ?? denied
-        if (grant === undefined) {
-          if (soonestMs > leftMs()) throw loop.createTimeoutError(soonestMs)
-          await loop.wait(Math.min(waitMs, Math.max(1, leftMs())))
-          if (leftMs() <= 0) throw loop.createTimeoutError(soonestMs)
-          continue
-        }
-        if (loop.isFresh(grant)) return grant
-        lateSinceMs ??= clock.monotonicMs()
-        loop.onLate(grant, ++late, lateSinceMs)
-        // This process is too busy to receive a grant in time. If it repeated the request at once, it would stay busy.
-        await clock.sleep(clock.random() * Math.min(1_000, 50 * 2 ** late), signal)
-      }
-    } catch (error) {
-      await loop.onFailed(back)
-      throw error
-    }
+  /** As the function of the same name. */
+  repeatUntilGranted<G>(loop: GrantLoop<G>, unused: G | undefined, signal: AbortSignal | undefined): Promise<G> {
+    return repeatUntilGranted(this.#store.clock, loop, unused, signal)
   }
 }

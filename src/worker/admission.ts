@@ -5,7 +5,7 @@ import { delayUs, discarded, ruledPlace, validate, waitUs } from '../tasks/admit
 import { UsageError } from '../core/errors.ts'
 import { isPromise, type MaybePromise } from '../core/maybe-promise.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outcome } from '../claim/finish/outcome.ts'
 import { poolMembersOf } from './pool-choice.ts'
 import { shareOfBuckets } from '../limits/share.ts'
 import { bucketsOf, keysOf, placementNow, placementOf, queueOf, type Readmission } from '../tasks/placement.ts'

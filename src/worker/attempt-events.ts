@@ -1,7 +1,7 @@
 /** Reports the attempts of a worker: their beginnings and ends as events, and when a task that failed works again. */
 import type { Clock } from '../core/clock.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outcome } from '../claim/finish/outcome.ts'
 import type { AttemptListener } from '../claim/attempt-listener.ts'
 import type { AttemptEvent, RecordedError } from '../report/events.ts'
 import type { Report } from '../report/report.ts'

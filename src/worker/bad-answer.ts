@@ -1,6 +1,6 @@
 /** Finds in the error that ended an attempt what it shows about the vendor. */
 import { AttemptError } from '../core/errors.ts'
-import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outcome } from '../claim/finish/outcome.ts'
 import type { Allowance } from '../http/allowance.ts'
 import { failureIn, type Refusal, refusalIn, unansweredFailure, vendorLimitedCode } from '../http/feedback.ts'
 import type { Limit } from '../limits/limit.ts'

@@ -1,7 +1,7 @@
 /** The tasks that a worker runs: those it was given, under their former names too, and their `onFailed` tasks. */
 import { UsageError } from '../core/errors.ts'
 import type { Clock } from '../core/clock.ts'
-import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outcome } from '../claim/finish/outcome.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Member } from '../fleet/membership.ts'
 import type { Rulebook } from '../tasks/rule.ts'

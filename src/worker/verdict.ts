@@ -1,7 +1,7 @@
 /** Decides what follows a failed attempt: a retry, and after which delay, or the end of its job. */
 import { types } from 'node:util'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import type { Outcome } from '../claim/finish/finish.ts'
+import type { Outcome } from '../claim/finish/outcome.ts'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, isLikeError, SluiceError, textOfThrown } from '../core/errors.ts'
 import { span } from '../core/figures.ts'

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
-import type { Outcome } from '../../src/claim/finish/finish.ts'
+import type { Outcome } from '../../src/claim/finish/outcome.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Attempt } from '../../src/worker/attempt.ts'
 import { Slots } from '../../src/worker/slots.ts'

@@ -256,46 +256,60 @@ type StoredSpec = Omit<NonNullable<SourceDefinition['limit']>, 'share'> & {
   path?: string | null
 }
 
+/** A source's definition, as it is stored. */
+type SourceRow = Required<Pick<SourceDefinition, 'source' | 'digest' | 'key'>> & { name: string; spec: StoredSpec }
+
 /**
  * Derives the definitions of the buckets beside a limit with a share (limits/share.ts) from each source's definition.
  * If the limit no longer has a share, jobs may still wait in those buckets: they then allow as much as the limit.
  */
 export async function defineShareBuckets(sql: Sql, name: string): Promise<void> {
-  type Row = Required<Pick<SourceDefinition, 'source' | 'digest' | 'key'>> & { name: string; spec: StoredSpec }
-  const rows = await sql.query<Row>(
+  const rows = await sql.query<SourceRow>(
     `select name, key, source, digest, spec from sluice.limit_source
      where (name = $1 or starts_with(name, $1 || '/')) and gone_at is null order by key, at desc`,
     [name],
   )
-  const code = rows.filter((row) => row.name === name && row.source === 'code')
-  const known = rows.filter((row) => row.name !== name).map((row) => row.name)
-  const shares = code.flatMap(({ spec: { share } }) => (share === undefined ? [] : [share.name]))
+  const own = rows.filter((row) => row.name === name)
+  const known = rows.filter((row) => row.name !== name)
+  const code = own.filter((row) => row.source === 'code')
   const [newest] = code
-  if (newest === undefined || (shares.length === 0 && known.length === 0)) return
-  const others = `${name}/`
-  const beside = new Set([...known, ...(shares.length === 0 ? [] : [others, ...shares.map((share) => others + share)])])
-  for (const bucket of beside) {
-    const isGone = (row: Row) =>
-      row.name === bucket &&
-      !rows.some((of) => of.name === name && of.source === row.source && of.digest === row.digest && of.key === row.key)
-    for (const { source, digest, key } of rows.filter(isGone))
-      await recordSource(sql, bucket, { source, digest, key, limit: null })
-    for (const { source, digest, key, spec } of rows.filter((row) => row.name === name)) {
-      const { rules, grantUs, transitUs, classic, numbers } = spec
-      // An operator's numbers have the share of the newest code.
-      const { share, keyed, path } = source === 'code' ? spec : newest.spec
-      const isLess = share !== undefined && bucket === others
-      const limit = {
-        grantUs,
-        transitUs,
-        classic,
-        numbers,
-        // Paces are left out, so that what is left to others is all there is.
-        rules: isLess ? withPaces(rules).map(({ rule }) => unreserved(rule, share)) : rules,
-      }
-      const more = { keyed, path, ...(share === undefined ? {} : { lends: share.name }) }
-      const lend = isLess ? { lendUs: share.lendUs } : {}
-      await recordSource(sql, bucket, { source, digest, key, limit, ...(source === 'code' ? { more } : {}), ...lend })
-    }
+  if (newest === undefined) return
+  const shares = code.flatMap(({ spec: { share } }) => (share === undefined ? [] : [share.name]))
+  const beside = shares.length === 0 ? [] : [`${name}/`, ...shares.map((share) => `${name}/${share}`)]
+  for (const bucket of new Set([...known.map((row) => row.name), ...beside])) {
+    for (const row of known.filter((one) => one.name === bucket && !own.some((of) => isOfSameSource(of, one))))
+      await recordSource(sql, bucket, { source: row.source, digest: row.digest, key: row.key, limit: null })
+    for (const row of own) await recordSource(sql, bucket, besideDefinition(row, newest.spec, bucket === `${name}/`))
+  }
+}
+
+function isOfSameSource(one: SourceRow, other: SourceRow): boolean {
+  return one.source === other.source && one.digest === other.digest && one.key === other.key
+}
+
+/**
+ * Returns the definition of a bucket beside a limit, by one source of the limit.
+ * @param newest what the newest code defines for the limit
+ * @param isForOthers it is the bucket of the jobs outside of the share
+ */
+function besideDefinition(
+  { source, digest, key, spec }: SourceRow,
+  newest: StoredSpec,
+  isForOthers: boolean,
+): SourceDefinition {
+  const { rules, grantUs, transitUs, classic, numbers } = spec
+  // An operator's numbers have the share of the newest code.
+  const { share, keyed, path } = source === 'code' ? spec : newest
+  const lent = isForOthers ? share : undefined
+  // Paces are left out, so that what is left to others is all there is.
+  const left = lent === undefined ? rules : withPaces(rules).map(({ rule }) => unreserved(rule, lent))
+  const more = { keyed, path, ...(share === undefined ? {} : { lends: share.name }) }
+  return {
+    source,
+    digest,
+    key,
+    limit: { grantUs, transitUs, classic, numbers, rules: left },
+    ...(source === 'code' ? { more } : {}),
+    ...(lent === undefined ? {} : { lendUs: lent.lendUs }),
   }
 }

@@ -22,7 +22,7 @@ export interface AttemptReport {
   notes?: string
 }
 
-/** How an attempt ended (`Outcome` in finish.ts), as far as it matters here. */
+/** How an attempt ended (`Outcome` in outcome.ts), as far as it matters here. */
 interface Ended {
   kind: string
   /** Undefined: no handler was called. */

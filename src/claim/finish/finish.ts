@@ -6,57 +6,11 @@ import { codeOf, StoreError } from '../../core/errors.ts'
 import { countForStatement } from '../../core/payload.ts'
 import { retryPauseMs } from '../../core/retry.ts'
 import type { Store } from '../../db/store.ts'
-import type { Readmission } from '../../tasks/placement.ts'
-import type { Denial, ClaimedJob } from '../claimed-job.ts'
-import { type AttemptReport, encodeReport, type Executor } from './attempt-report.ts'
+import type { ClaimedJob } from '../claimed-job.ts'
+import { encodeReport, type Executor } from './attempt-report.ts'
+import { chargedBuckets, type Ending, isRefused, paramsOf, replaceOutcomes, resultLength } from './batch.ts'
+import type { Outcome } from './outcome.ts'
 import { isDataError, parkBuckets } from '../parking/parked.ts'
-
-/** The facts about an attempt whose handler was called. */
-interface RunFacts {
-  tookMs: number
-  report?: AttemptReport
-}
-
-/** How an attempt ended. */
-export type Outcome =
-  | ({ kind: 'done'; result: string | null } & RunFacts)
-  | ({ kind: 'failed'; reason: 'exhausted' | 'refused' | 'doubtful' | 'crashed'; error: string } & RunFacts)
-  | ({ kind: 'retry'; error: string; delayMs: number } & RunFacts)
-  /** The vendor refused it, which is no failure. */
-  | ({ kind: 'throttled'; error: string; delayMs: number; delayReason: 'throttled' } & RunFacts)
-  /**
-   * No call was made: the attempt does not count. `unused`: its grant is refunded; `return`: its grant was refunded
-   * before.
-   */
-  | { kind: 'unused' | 'return' }
-  /** Unused, too. */
-  | Denial
-  /** The handler delayed the job: the attempt does not count. */
-  | ({ kind: 'return'; delayMs: number; delayReason: string } & RunFacts)
-  /** Unused, too: the job waits elsewhere, or later, because its task's limits have changed, or because of a rule. */
-  | { kind: 'readmit'; place: Readmission }
-  /** Unused, too: a rule discards the job. */
-  | { kind: 'discard'; reason: string; tookMs: number }
-  /**
-   * The worker had to stop at once, or was lost (`crashed`, which is counted): the call may have been made; another worker
-   * tries again.
-   */
-  | ({ kind: 'interrupt'; error: string; reason?: 'crashed' } & RunFacts)
-
-/** Returns an outcome that shows where its attempt ran; if that is not known (`by` undefined), the outcome as it is. */
-export function locateOutcome(outcome: Outcome, by: Executor | undefined): Outcome {
-  if (by === undefined || !('tookMs' in outcome) || outcome.kind === 'discard') return outcome
-  return { ...outcome, report: { by, ...outcome.report } }
-}
-
-interface Ending {
-  job: ClaimedJob
-  outcome: Outcome
-  /** How long after its claim it began, in microseconds; undefined: not known. */
-  beganUs: number | undefined
-  report: string | undefined
-  resolve: (accepted: boolean) => void
-}
 
 /** When ends may wait for others; see `gatherMs`. */
 export interface Gathering {
@@ -276,7 +230,8 @@ export class Finisher {
    * finds jobs by the rows of their claims
    */
   async #write(batch: Ending[], ended: readonly string[]): Promise<number[]> {
-    const params = this.#params(batch, ended)
+    const { clock } = this.#store
+    const params = paramsOf(batch, ended)
     let isUnknown = false
     let refusals = 0
     let sinceMs: number | undefined
@@ -289,36 +244,45 @@ export class Finisher {
       } catch (error) {
         // A bucket with bad data is no fault of the attempts that used it.
         if (isDataError(error) && (await parkBuckets(this.#store, batch.flatMap(chargedBuckets)))) continue
-        if (codeOf(error) === '55P03') {
-          const locked = await this.#findLocked(batch).catch((): Ending[] => [])
-          this.#keepBack(locked)
-          const rest = batch.filter((ending) => !locked.includes(ending))
-          const free = ended.filter((claim) => !locked.some(({ job }) => job.claim === claim))
-          if (locked.length > 0) return rest.length + free.length === 0 ? [] : await this.#write(rest, free)
-        }
-        if (isRefused(error) && batch.length > 1) {
-          const refused = (await Promise.all(batch.map((ending) => this.#write([ending], [])))).flat()
-          // A rescue finds a job whose outcome was given up by the row of its claim.
-          const over = ended.filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
-          if (over.length > 0 && !this.#hasGivenUp) await this.#write([], over)
-          return refused
-        }
+        const written = await this.#writeInParts(batch, ended, error)
+        if (written !== undefined) return written
         // A result that the store rejects must not keep the job running for ever. The second replacement contains nothing
         // of the attempt; a store that rejects even that has reasons of its own, as for all other errors.
-        if (isRefused(error) && refusals < 2) replace(batch, params, refusals++ === 0 ? error : undefined)
+        if (isRefused(error) && refusals < 2) replaceOutcomes(batch, params, refusals++ === 0 ? error : undefined)
         else {
-          sinceMs ??= this.#store.clock.monotonicMs()
+          sinceMs ??= clock.monotonicMs()
           if (this.#isOver(sinceMs, batch.length, error)) return batch.map((ending) => ending.job.seq)
-          if (tries === quietTries)
-            this.#store.log.error('the ends of attempts cannot be recorded; trying again until they can', {
-              attempts: batch.length,
-              err: error,
-            })
+          if (tries === quietTries) this.#reportFailing(batch.length, error)
         }
         isUnknown ||= error instanceof StoreError
-        await this.#store.clock.sleep(retryPauseMs(tries, this.#store.clock.random()))
+        await clock.sleep(retryPauseMs(tries, clock.random()))
       }
     }
+  }
+
+  /**
+   * Records the ends apart that caused an error: keeps back those of locked jobs, or records each by itself if the store rejects
+   * one of them. Resolves as `#write`; to undefined if the error concerns the batch as a whole.
+   */
+  async #writeInParts(batch: Ending[], ended: readonly string[], error: unknown): Promise<number[] | undefined> {
+    if (codeOf(error) === '55P03') {
+      const locked = await this.#findLocked(batch).catch((): Ending[] => [])
+      this.#keepBack(locked)
+      const rest = batch.filter((ending) => !locked.includes(ending))
+      const free = ended.filter((claim) => !locked.some(({ job }) => job.claim === claim))
+      if (locked.length > 0) return rest.length + free.length === 0 ? [] : this.#write(rest, free)
+    }
+    if (!isRefused(error) || batch.length <= 1) return undefined
+    const refused = (await Promise.all(batch.map((ending) => this.#write([ending], [])))).flat()
+    // A rescue finds a job whose outcome was given up by the row of its claim.
+    const over = ended.filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
+    if (over.length > 0 && !this.#hasGivenUp) await this.#write([], over)
+    return refused
+  }
+
+  #reportFailing(attempts: number, error: unknown): void {
+    const text = 'the ends of attempts cannot be recorded; trying again until they can'
+    this.#store.log.error(text, { attempts, err: error })
   }
 
   /** Returns true when it is time to give up on a store that has failed since `sinceMs`. */
@@ -332,67 +296,4 @@ export class Finisher {
     )
     return true
   }
-
-  #params(batch: Ending[], ended: readonly string[]): unknown[] {
-    const claims = [...new Set(batch.map(({ job }) => job.claim))]
-    const position = new Map(claims.map((claim, i) => [claim, i + 1]))
-    const column = <T>(pick: (outcome: Outcome) => T | undefined): (T | null)[] | null => {
-      const values = batch.map(({ outcome }) => pick(outcome) ?? null)
-      return values.every((value) => value === null) ? null : values
-    }
-    return [
-      claims,
-      ended,
-      listed(batch, ({ job }) => job.seq),
-      listed(batch, ({ job }) => job.id),
-      listed(batch, ({ job }) => position.get(job.claim)),
-      listed(batch, ({ outcome }) => outcome.kind),
-      listed(batch, ({ beganUs }) => beganUs),
-      column((outcome) =>
-        'reason' in outcome ? outcome.reason : 'delayReason' in outcome ? outcome.delayReason : undefined,
-      ),
-      column((outcome) => (outcome.kind === 'done' ? (outcome.result ?? undefined) : undefined)),
-      column((outcome) => ('error' in outcome ? outcome.error : undefined)),
-      column((outcome) => ('delayMs' in outcome ? Math.round(outcome.delayMs * 1_000) : undefined)),
-      column((outcome) => (outcome.kind === 'readmit' ? JSON.stringify(outcome.place) : undefined)),
-      batch.some(({ report }) => report !== undefined) ? batch.map(({ report }) => report ?? null) : null,
-    ]
-  }
-}
-
-const resultLength = ({ outcome }: Ending) => (outcome.kind === 'done' ? (outcome.result?.length ?? 0) : 0)
-
-function chargedBuckets({ job }: Ending): string[] {
-  return job.chargedBuckets ?? job.buckets ?? []
-}
-
-/**
- * Returns an array literal of values that need no quotes: built at once, because the client would inspect each element.
- */
-function listed(batch: Ending[], pick: (ending: Ending) => string | number | undefined): string {
-  return `{${batch.map((ending) => pick(ending) ?? 'null').join(',')}}`
-}
-
-/**
- * Returns true when the store rejected the content of an outcome (a value it cannot take, too much of it), not when it
- * accepts no writes: read-only after a failover, a pooler that lost a statement, a function or a privilege that is
- * missing for a while.
- */
-function isRefused(error: unknown): boolean {
-  const { code, table } = error as { code?: unknown; table?: unknown }
-  if (error instanceof StoreError || typeof code !== 'string') return false
-  return /^(22|54)...$/.test(code) || (/^23...$/.test(code) && /^(done|failed)/.test(String(table)))
-}
-
-/** Replaces a rejected outcome by a failure; without a cause, by one that contains nothing of the attempt. */
-function replace(batch: Ending[], params: unknown[], cause: unknown): void {
-  const message = cause instanceof Error ? `: ${cause.message}`.slice(0, 500).toWellFormed() : ''
-  params[5] = listed(batch, () => 'failed')
-  params[6] = cause === undefined ? null : params[6]
-  params[7] = batch.map(() => 'refused')
-  params[8] = null
-  params[9] = batch.map(() => JSON.stringify({ message: `the store refused the result${message}` }))
-  params[10] = null
-  params[11] = null
-  params[12] = cause === undefined ? null : params[12]
 }
