@@ -11,7 +11,7 @@ export interface Session {
   readonly model: ChannelModel
   /** Resolves to the cause when the connection is lost, or closed. Never rejects. */
   readonly lost: Promise<Error>
-  /** Ends it at once, without a farewell, as if it were lost. */
+  /** Ends it at once, without a close that the server confirms, as if it were lost. */
   drop(cause: Error): void
   /** Closes it. */
   end(): Promise<void>
@@ -109,9 +109,9 @@ function createSession(model: ChannelModel): Session {
     drop: (why) => void stream.destroy(why),
     async end() {
       const cancel = systemClock.after(endMaxMs, () =>
-        stream.destroy(new Error('the server did not answer the farewell')),
+        stream.destroy(new Error('the server did not confirm the close')),
       )
-      // amqplib waits for the server's farewell for ever, also on a connection that is lost.
+      // amqplib waits for ever for the server to confirm the close, also on a connection that is lost.
       await Promise.race([model.close().catch(() => {}), lost])
       cancel()
       stream.destroy()

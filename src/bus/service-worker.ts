@@ -185,7 +185,7 @@ export class ServiceWorker {
     await replaced.catch((error: unknown) => {
       // A service also works without an entry.
       if (!(error instanceof UsageError)) throw error
-      log.warn('the entry of the service could not be left', { err: error })
+      log.warn('the entry of the service could not be written', { err: error })
     })
     return moves
   }
@@ -200,7 +200,7 @@ export class ServiceWorker {
       try {
         return await consumer.open(await this.#move(broker, republisher, true))
       } catch (error) {
-        log.debug('the bindings of handlers that have moved could not be taken', { err: error })
+        log.debug('the bindings of handlers that have moved could not be removed', { err: error })
       }
     }
   }

@@ -55,7 +55,7 @@ async function setStores({ stores, yes }: Flags, command: Command): Promise<void
   out.line(
     ended === undefined
       ? 'the store alone decides limits from now on'
-      : `${have} the limits under "${ended.prefix}" in this Redis; ${ended.stood ? '' : 'no epoch stood there; '}the next worker begins their state anew`,
+      : `${have} the limits under "${ended.prefix}" in this Redis; ${ended.stood ? '' : 'there was no epoch; '}the next worker begins their state anew`,
   )
   out.hint('`sluice doctor`')
 }

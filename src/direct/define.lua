@@ -1,6 +1,6 @@
 -- Puts the definition of a limit in force for workers without a store. KEYS: its key. ARGV[1]: the definition as JSON, without a version;
--- unset: none, only reads. ARGV[2]: 1: replaces another one that stands. Returns the key, so that the reply names its call, and the
--- definition that stands then, with its version; nil: none.
+-- unset: none, only reads. ARGV[2]: 1: replaces another one in force. Returns the key, so that the reply names its call, and the
+-- definition in force then, with its version; nil: none.
 local stands = redis.call('GET', KEYS[1])
 if not ARGV[1] then return { KEYS[1], stands } end
 local function with(version)

@@ -82,7 +82,7 @@ export class DirectDefinitions {
     return String(await this.#runScript(limit, ownText(limit), replaces ? '1' : '0'))
   }
 
-  /** Resolves to the definition that stands then. */
+  /** Resolves to the definition in force then. */
   async #runScript(limit: Limit, ...args: string[]): Promise<unknown> {
     const { redis, clock } = this.#options
     const key = this.#keyOf(limit)

@@ -31,18 +31,18 @@ const checkMs = 30_000
 /** Time between two checks, in ms, while there is no state to grant from. */
 const retryMs = 250
 
-/** Checks which epoch stands: now and then, and whenever Redis has not answered as it should. */
+/** Checks which epoch is in force: now and then, and whenever Redis has not answered as it should. */
 export class EpochWatch {
   readonly #options: EpochOptions
   readonly #end = new AbortController()
   #current: string | undefined
   #looking: Promise<void> | undefined
   #lookedMs = -Infinity
-  /** The last reading of Redis's clock, and the epoch that stood then. */
+  /** The last reading of Redis's clock, and the epoch in force then. */
   #past: (Reading & { epoch: string | undefined }) | undefined
   #check: ServerCheck | undefined
   #checkedMs = -Infinity
-  /** The epoch whose state cannot be relied on, though it stands: until another one has begun, whatever fails meanwhile. */
+  /** The epoch whose state cannot be relied on, though it is in force: until another one has begun, whatever fails meanwhile. */
   #untrusted: string | undefined
   #isAway = false
   #hasDefined = false
@@ -80,7 +80,7 @@ export class EpochWatch {
     if (hasLostReply(error) || isOfReplica(error)) this.#options.redis.reset()
   }
 
-  /** Checks which epoch stands, unless that was done a moment ago; never rejects. */
+  /** Checks which epoch is in force, unless that was done a moment ago; never rejects. */
   look(): Promise<void> {
     const { clock } = this.#options
     if (this.#looking === undefined && clock.monotonicMs() - this.#lookedMs < retryMs) return Promise.resolve()
@@ -108,7 +108,7 @@ export class EpochWatch {
 
   /**
    * Checks whether limits may be in this server; if not, the next look checks again.
-   * @param epoch the one that stands @throws UsageError SLUICE_BAD_REDIS
+   * @param epoch the one in force @throws UsageError SLUICE_BAD_REDIS
    */
   async #checkServer(epoch: string | undefined): Promise<void> {
     const { redis, clock, log } = this.#options
@@ -131,17 +131,17 @@ export class EpochWatch {
 
   async #look(): Promise<void> {
     const { limiter, clock, definitions, log } = this.#options
-    const { answer: stands, reading } = await readServerClock(clock, () => limiter.readEpoch(owner))
-    if (this.#hasStepped(reading, stands.id)) this.#distrust(stands.id)
-    this.#past = { ...reading, epoch: stands.id }
+    const { answer: inRedis, reading } = await readServerClock(clock, () => limiter.readEpoch(owner))
+    if (this.#hasStepped(reading, inRedis.id)) this.#distrust(inRedis.id)
+    this.#past = { ...reading, epoch: inRedis.id }
     this.#options.onReading(reading)
     this.#lookedMs = clock.monotonicMs()
-    if (this.#lookedMs - this.#checkedMs >= checkMs) await this.#checkServer(stands.id)
-    const isOthers = stands.owner !== undefined && stands.owner !== owner
-    if (stands.isWhole && (stands.id !== this.#untrusted || isOthers)) {
+    if (this.#lookedMs - this.#checkedMs >= checkMs) await this.#checkServer(inRedis.id)
+    const isOthers = inRedis.owner !== undefined && inRedis.owner !== owner
+    if (inRedis.isWhole && (inRedis.id !== this.#untrusted || isOthers)) {
       if (!isOthers) await this.#publish()
       else await definitions.refresh()
-      this.#setEpoch(stands.id)
+      this.#setEpoch(inRedis.id)
     } else if (isOthers) {
       this.#current = undefined
       this.#warn('a database owns the state of limits, and has to begin it anew')
@@ -150,7 +150,7 @@ export class EpochWatch {
       this.#current = undefined
       await this.#publish()
       const epoch = newId()
-      const begun = await limiter.begin({ epoch, owner, instead: stands.id })
+      const begun = await limiter.begin({ epoch, owner, instead: inRedis.id })
       this.#lookedMs = -Infinity
       if (!begun.isDecided) return
       log.info('limits in Redis begin: they are closed for as long as they look back')

@@ -90,7 +90,7 @@ export class DirectLimiter extends GrantReports {
     })
   }
 
-  /** Begins the epoch of the limits if none stands; may be repeated. The errors are those of `EpochWatch.start`. */
+  /** Begins the epoch of the limits if none is in force; may be repeated. The errors are those of `EpochWatch.start`. */
   async start(): Promise<void> {
     if (this.#isStarted) return
     await this.#watch.start()
@@ -169,7 +169,7 @@ export class DirectLimiter extends GrantReports {
     this.#log.error(text, { key: this.#limiter.keyOf(bucket) })
   }
 
-  /** Handles that the state is lost, or another epoch stands. */
+  /** Handles that the state is lost, or another epoch is in force. */
   #recordLoss(): void {
     this.#watch.recordFailure('the state of limits in Redis is lost')
   }

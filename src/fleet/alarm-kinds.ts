@@ -101,7 +101,7 @@ export const kinds = {
       value === 0
         ? `the credential of limit ${subject} holds no jobs back any more`
         : `the vendor has rejected the credential of limit ${subject} for ${span(value)} (${detail})`,
-    todo: 'mend the credential, then start its jobs by `sluice limits reset <limit> --key <key>`',
+    todo: 'correct the credential, then start its jobs by `sluice limits reset <limit> --key <key>`',
   },
   'vendor-down': {
     option: 'vendorDown',
@@ -147,7 +147,7 @@ export const kinds = {
     threshold: '10s',
     text: ({ subject, value }: Reading) =>
       value === 0 ? `${names[subject]} answers again` : `${names[subject]} has not answered for ${span(value)}`,
-    todo: 'start the server, or mend the network; this process goes on by itself',
+    todo: 'start the server, or repair the network; this process goes on by itself',
   },
 } as const satisfies Record<
   string,

@@ -83,7 +83,7 @@ function readerBy(vendor: Answers | undefined): Reader {
 
 /**
  * Makes the error for a mistake in what reads a refusal. Mostly nothing runs that before a vendor first refuses, so the jobs
- * that meet it are tried again, and go on with code that is mended.
+ * that meet it are tried again, and go on with code that is corrected.
  */
 function mistakeError(text: string, code = 'SLUICE_BAD_OPTION'): AttemptError {
   return new AttemptError(code, text, { retryable: true })

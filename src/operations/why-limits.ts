@@ -147,7 +147,7 @@ function refusalReason(
       : `${name} is held until ${notBefore.toISOString()}, or until a request is accepted: the vendor ${one} (${since})`
   const times = { kind: 'held', text, notBefore: probed === true ? undefined : notBefore } as const
   if (cause !== 'credential') return { ...times, acts: 'time' }
-  const todo = `mend the credential, then \`sluice limits reset ${limit.split('/')[0]}${key ? ` --key ${quoted(key)}` : ''}\``
+  const todo = `correct the credential, then \`sluice limits reset ${limit.split('/')[0]}${key ? ` --key ${quoted(key)}` : ''}\``
   return { ...times, acts: 'operator', todo }
 }
 

@@ -1,11 +1,17 @@
--- Agrees with other databases on the definitions of limits that all of them have. KEYS: for each limit a key of its own, and that of its
--- published definition. ARGV[1]: the call as JSON: owner, and limits: version (in the caller's database), text (the definition as JSON,
--- without a version), published, and stood (unset: the caller has not agreed yet): the text and version that held when the caller last
--- agreed, and the version that its own database had then (own). The definition that was changed last holds for all: a database changes
--- it when its own version is greater than the one that it last agreed with. So one that has not followed yet takes nothing back. What
--- Redis has lost is what any caller knows of it.
--- Returns for each limit the version (the same in all databases) and the text of the definition that holds, and 1 if any database
--- publishes it, else 0.
+-- Agrees with other databases on the definitions of limits that all of them have. The definition that was changed last holds for all: a
+-- database changes it when its own version is greater than the one that it last agreed with. So a database that has not followed a change
+-- yet takes nothing back. What Redis has lost is restored from what any caller knows of it.
+-- KEYS: for each limit a key of its own, and that of its published definition.
+-- ARGV[1]: the call as JSON:
+-- owner: the caller's database.
+-- limits: for each limit
+--   version: its version in the caller's database.
+--   text: its definition as JSON, without a version.
+--   published: whether the caller publishes it.
+--   stood: what was in force when the caller last agreed: text, version, and own, the version in its own database then. Unset: it has not
+--   agreed yet.
+-- Returns for each limit the version (the same in all databases) and the text of the definition in force, and 1 if any database publishes
+-- it, else 0.
 local call = cjson.decode(ARGV[1])
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)

@@ -1,16 +1,18 @@
--- Begins an epoch where none stands, or in place of the one that the caller found. KEYS: key of the epoch, then of each bucket.
--- ARGV[1]: the call as JSON:
--- id: id of the new epoch, which is begun once. owner: who begins epochs here. stores: number of databases that do (unset: one).
+-- Begins an epoch where none is in force, or in place of the one that the caller found. The definitions are the caller's, whatever was
+-- there before. KEYS: key of the epoch, then of each bucket. ARGV[1]: the call as JSON:
+-- id: id of the new epoch, which is begun once.
+-- owner: who begins epochs here.
+-- stores: number of databases that do; unset: one.
 -- instead: id of the epoch that was found.
--- cap, until and buckets: as in reserve.lua. most: as in epoch.lua.
--- seeds: for each bucket its state now, as the store knows it under that very definition: hold (us from now) and for each rule
--- debt (for a concurrency: places), parts and spent (empty: the rule has none).
+-- cap, until, buckets: as in reserve.lua.
+-- most: as in epoch.lua.
+-- seeds: for each bucket its state now, as the store knows it under that very definition: hold (us from now) and for each rule debt (for a
+-- concurrency: places), parts and spent (empty: the rule has none).
 -- delay: us by which Redis may have granted later what is in the seeds.
--- follows, goes_on: portions of the seeds were sent before, or follow. From the first to the last no epoch stands, so nothing is granted.
--- Meanwhile the key has history, at, owner and stores of the epoch, begins (its id), and reached (when the newest portion came).
--- Returns 'begun', the id and when it began; 'portion' with the same if others follow. If it did nothing: 'owned', the id and the
--- owner of the epoch that stands; 'lost', the id and the epoch that stands; 'late', the id and times. Definitions are the caller's,
--- whatever stood there before.
+-- follows, goes_on: portions of the seeds were sent before, or follow. From the first to the last no epoch is in force, so nothing is
+-- granted. Meanwhile the key has history, at, owner and stores of the epoch, begins (its id), and reached (when the newest portion came).
+-- Returns 'begun', the id and when it began; 'portion' with the same if others follow. If it did nothing: 'owned', the id and the owner of
+-- the epoch in force; 'lost', the id and the epoch in force; 'late', the id and times.
 
 -- Writes a bucket afresh from its seed. Records what was granted before as one grant with the epoch's id: so what turns out to be
 -- unused of it can be given back.

@@ -16,7 +16,7 @@ export interface RedisCall {
   /** Id of the grant, or of the settlement; the same id within a minute is the same call and gets the same answer. */
   id: string
   buckets: readonly RedisBucket[]
-  /** The epoch that the caller knows: if another stands, nothing is done. Default: any, if the state is whole. */
+  /** The epoch that the caller knows: if another is in force, nothing is done. Default: any, if the state is whole. */
   epoch?: string
   /** The latest time that Redis's clock can show, by the caller's monotonic clock, in microseconds; default: not known. */
   capUs?: number
@@ -92,7 +92,7 @@ export interface Superseded {
 
 /**
  * The state is not whole (emptied, restarted, failed over), or is not of the epoch that the caller knows, and nothing was done.
- * `epoch`: the one that stands; undefined: none. A caller that named this epoch, or none, begins a new one `instead` of it. A
+ * `epoch`: the one in force; undefined: none. A caller that named this epoch, or none, begins a new one `instead` of it. A
  * caller that named another reads again which epoch counts: it may be newer by now, or this server may have been cut off.
  */
 export interface Lost {
@@ -104,7 +104,7 @@ export interface Lost {
 /** An answer; `nowUs`: the limits' time at which it was decided. */
 export type Decided<T> = { isDecided: true; nowUs: number; results: T[] } | Superseded | Lost
 
-/** The epoch of another owner stands, whole or not, and nothing was done. */
+/** The epoch of another owner is in force, whole or not, and nothing was done. */
 export interface Owned {
   isDecided: false
   why: 'owned'
@@ -122,7 +122,7 @@ export interface Beginning {
    * the owner begins epochs.
    */
   stores?: number
-  /** The epoch that `Lost` returned: if another stands by now, nothing is done. Default: none. */
+  /** The epoch that `Lost` returned: if another is in force by now, nothing is done. Default: none. */
   instead?: string | undefined
   /**
    * From now on, each bucket that is not Sluice's own grants nothing for as long as its rules look back (a quota: until its
@@ -132,7 +132,7 @@ export interface Beginning {
   closeUs?: number
   /**
    * The buckets to write, with the units that have been used of each. They are sent in portions; from the first to the
-   * last no epoch stands, so nothing is granted.
+   * last no epoch is in force, so nothing is granted.
    */
   seeds?: readonly Seed[]
   /** Called before each portion; an error that it throws ends the beginning. */
@@ -150,7 +150,7 @@ export interface Joining {
   owner: string
   /** Number of databases that share the limits. */
   stores: number
-  /** Id of the epoch that it joins: if another stands by now, nothing is done. */
+  /** Id of the epoch that it joins: if another is in force by now, nothing is done. */
   epoch: string
   /** Id under which it took part in the epoch before, which ends; then `seeds` are not added again. Default: it did not. */
   instead?: string | undefined
@@ -180,9 +180,9 @@ export interface Agreed {
   stood: Stood
 }
 
-/** The epoch that stands. */
+/** The epoch in force. */
 export interface Epoch {
-  /** Its id; undefined: none stands. */
+  /** Its id; undefined: none is in force. */
   id: string | undefined
   /** True if the state is that epoch's: nothing was lost since it began. */
   isWhole: boolean

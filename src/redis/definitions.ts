@@ -63,7 +63,7 @@ export class SharedDefinitions {
   #sharing: Sharing | undefined
   /** Of limits, and of keys that have definitions of their own (`crm:acme`). */
   #byName = new Map<string, InForce>()
-  /** What stood of each limit when this process last agreed with other databases. */
+  /** What was in force for each limit when this process last agreed with other databases. */
   readonly #stood = new Map<string, Stood>()
   #reading: Promise<void> | undefined
   #readMs = -Infinity

@@ -16,8 +16,8 @@ local function history()
   return from and string.match(info, '^%x+', from + 14) or ''
 end
 
--- Returns the epoch that stands. If the state is not whole, or is not of the epoch that the caller knows: nil, and the reply 'lost',
--- the call's id and the id that stands ('': none).
+-- Returns the epoch in force. If the state is not whole, or is not of the epoch that the caller knows: nil, and the reply 'lost',
+-- the call's id and the id of the epoch in force ('': none).
 local function whole(key, call)
   local member = 'm:' .. (call.epoch or '')
   local id, of, at, most, stores, joined, is_member =

@@ -66,16 +66,16 @@ export class SharedEpochs {
   async restore(forced: string | undefined): Promise<void> {
     const { store, definitions } = this.#options
     const row = await definitions.readSharing()
-    const stands = await this.readEpoch()
-    const isHere = row.epoch !== undefined && stands.isWhole && stands.mine === row.epoch && row.epoch !== forced
-    if (isHere && stands.stores >= row.stores) {
+    const inRedis = await this.readEpoch()
+    const isHere = row.epoch !== undefined && inRedis.isWhole && inRedis.mine === row.epoch && row.epoch !== forced
+    if (isHere && inRedis.stores >= row.stores) {
       this.#current = row.epoch
       return
     }
     // Checked before anything is changed: other processes of this database may be right and this one wrong.
-    const isOthers = stands.owner !== undefined && stands.owner !== row.owner
-    if (isOthers && (row.stores === 1 || stands.stores === 1)) throw ownedError()
-    if (isHere) return this.#join(row, stands, row.epoch ?? '')
+    const isOthers = inRedis.owner !== undefined && inRedis.owner !== row.owner
+    if (isOthers && (row.stores === 1 || inRedis.stores === 1)) throw ownedError()
+    if (isHere) return this.#join(row, inRedis, row.epoch ?? '')
     const next = newId()
     const [replaced] = await store.call<{ epoch: string; mine: boolean; owner: string }>(
       'replace_redis_epoch',
@@ -87,27 +87,27 @@ export class SharedEpochs {
     this.#own = next
     this.#failures++
     // An epoch that another database has begun is whole, unless this database takes part in it and has found otherwise.
-    const isJoined = row.stores > 1 && stands.isWhole && (forced === undefined || stands.mine !== forced)
-    if (isJoined) await this.#join({ ...row, owner: replaced.owner }, stands, next)
+    const isJoined = row.stores > 1 && inRedis.isWhole && (forced === undefined || inRedis.mine !== forced)
+    if (isJoined) await this.#join({ ...row, owner: replaced.owner }, inRedis, next)
     else {
       // Before the first epoch no definition was published, so nothing was granted here; unless by another database.
-      const isFirst = !row.epoch && stands.id === undefined && row.stores === 1
+      const isFirst = !row.epoch && inRedis.id === undefined && row.stores === 1
       const how = isFirst ? { closeUs: 0, delayUs: 0 } : { delayUs: confirmMs * 1_000 }
-      await this.#begin({ epoch: next, owner: replaced.owner, stores: row.stores, instead: stands.id, ...how })
+      await this.#begin({ epoch: next, owner: replaced.owner, stores: row.stores, instead: inRedis.id, ...how })
     }
     this.#failures = 0
     this.#current = next
   }
 
-  /** Returns the epoch that stands in Redis, and this database's part in it. */
+  /** Returns the epoch in force in Redis, and this database's part in it. */
   readEpoch(): Promise<Epoch> {
     return this.#options.limiter.readEpoch(this.#options.definitions.sharing?.owner)
   }
 
   /** Takes part in the epoch of another database, or raises the number of databases that do. */
-  async #join(row: { owner: string | undefined; stores: number }, stands: Epoch, id: string): Promise<void> {
+  async #join(row: { owner: string | undefined; stores: number }, inRedis: Epoch, id: string): Promise<void> {
     const { store, limiter, definitions } = this.#options
-    const { mine: instead, id: epoch = '' } = stands
+    const { mine: instead, id: epoch = '' } = inRedis
     await definitions.readNow()
     // Grants under the id that ends are part of the state already.
     const seeds = instead === undefined ? await this.#readSeeds() : []
@@ -118,7 +118,7 @@ export class SharedEpochs {
       return
     }
     if (joined.why === 'owned') throw ownedError()
-    throw new OthersBeginError(`another epoch stands in Redis, or a definition has just changed (${joined.why})`)
+    throw new OthersBeginError(`another epoch is in force in Redis, or a definition has just changed (${joined.why})`)
   }
 
   /** Begins an epoch, once for each id: after an unknown outcome another id is used, since Redis may have lost its state. */
@@ -132,7 +132,7 @@ export class SharedEpochs {
       return
     }
     if (begun.why === 'owned') throw ownedError()
-    throw new OthersBeginError(`another epoch stands in Redis (${begun.why})`)
+    throw new OthersBeginError(`another epoch is in force in Redis (${begun.why})`)
   }
 
   /** If it takes long, another process may have taken over; if not, others wait again from now on. */

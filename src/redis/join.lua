@@ -1,9 +1,12 @@
 -- Lets a database take part in the epoch that another one began, and adds what its ledger has to the buckets, once in an epoch. KEYS: key
--- of the epoch, then of each bucket. ARGV[1]: the call as JSON: id (under which it takes part from now on), owner, stores, cap, until,
--- buckets, seeds and delay as in begin.lua. joins: id of the epoch. instead: id under which the database took part before (unset: under
--- none), which ends: its grants are part of the state. goes_on: more seeds follow; it takes part only after the last.
--- Returns 'decided', the id and times. If it did nothing: 'owned', the id and the owner of the epoch when all places are taken; 'lost',
--- the id and the epoch that stands; 'late'; or what `open` returns.
+-- of the epoch, then of each bucket. ARGV[1]: the call as JSON:
+-- id: id under which it takes part from now on.
+-- owner, stores, cap, until, buckets, seeds, delay: as in begin.lua.
+-- joins: id of the epoch.
+-- instead: id under which the database took part before, which ends: its grants are part of the state. Unset: it took no part.
+-- goes_on: more seeds follow; it takes part only after the last.
+-- Returns 'decided', the id and times. If it did nothing: 'owned', the id and the owner of the epoch when all places are taken; 'lost', the
+-- id and the epoch in force; 'late'; or what `open` returns.
 
 -- Adds the units of a quota's periods, each to the same period here.
 local function add_spent(spent, seed)

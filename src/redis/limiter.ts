@@ -136,9 +136,9 @@ export class RedisLimiter {
 
   /**
    * Begins an epoch, with all that it seeds and closes, or does nothing. If two callers find the same loss, one begins, and the
-   * other gets the epoch that stands. Resolves to the limits' time at which it began. Each portion is sent exactly once: when this
+   * other gets the epoch in force. Resolves to the limits' time at which it began. Each portion is sent exactly once: when this
    * throws, the outcome is unknown, and the epoch may have begun and its state may have been lost again since. So an id is never
-   * begun again: look which epoch stands (`epoch`), and start over with a new id and new seeds.
+   * begun again: look which epoch is in force (`epoch`), and start over with a new id and new seeds.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
   async begin({
@@ -173,7 +173,7 @@ export class RedisLimiter {
 
   /**
    * Takes part in an epoch that another database began, and adds what this one has used, or does nothing. When this throws,
-   * the outcome is unknown: look which epoch stands, and join with a new id `instead` of the one that is found. What was added
+   * the outcome is unknown: look which epoch is in force, and join with a new id `instead` of the one that is found. What was added
    * already is not added again.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
@@ -190,7 +190,7 @@ export class RedisLimiter {
   }
 
   /**
-   * Returns the epoch that stands, so that the caller can join it, or begin one `instead` of it. @param ofOwner whose part in it
+   * Returns the epoch in force, so that the caller can join it, or begin one `instead` of it. @param ofOwner whose part in it
    * is returned too
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
@@ -205,8 +205,8 @@ export class RedisLimiter {
   }
 
   /**
-   * Deletes the epoch that stands: nothing is granted until a process has begun another. Resolves to
-   * whether one stood.
+   * Deletes the epoch in force: nothing is granted until a process has begun another. Resolves to
+   * whether one was in force.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
    */
   async endEpoch(): Promise<boolean> {
@@ -224,9 +224,9 @@ export class RedisLimiter {
   }
 
   /**
-   * Publishes a limit's definition, for other languages, unless a newer one stands. Resolves to the version that stands then.
+   * Publishes a limit's definition, for other languages, unless a newer one is in force. Resolves to the version in force then.
    * The definition does not expire, but a flush removes it, so publish it again now and then.
-   * @param isBeginning true to replace whatever stands, because an epoch is about to begin
+   * @param isBeginning true to replace whatever is in force, because an epoch is about to begin
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
    */
   async publish(definition: Published, isBeginning = false): Promise<number> {
@@ -239,7 +239,7 @@ export class RedisLimiter {
   /**
    * Agrees with other databases on definitions: the one that was changed last holds for all. Resolves to the version of each, the
    * same in all databases, the definition's text if it is another than the given one, and whether any database publishes it, as
-   * this does. @param limits each with what stood when this process last agreed, because Redis may have lost it since
+   * this does. @param limits each with what was in force when this process last agreed, because Redis may have lost it since
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
    */
   async agree(

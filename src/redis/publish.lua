@@ -1,5 +1,5 @@
--- Publishes the definition of a limit, unless a newer one stands. KEYS: its key. ARGV[1]: the definition as JSON. ARGV[2]: 1: replaces
--- whatever stands, because an epoch begins, and the store knows best. Returns the version that stands then.
+-- Publishes the definition of a limit, unless a newer one is in force. KEYS: its key. ARGV[1]: the definition as JSON. ARGV[2]: 1: replaces
+-- whatever is in force, because an epoch begins, and the store knows best. Returns the version in force then.
 local stands = redis.call('GET', KEYS[1])
 local version = cjson.decode(ARGV[1]).version
 local standing = ARGV[2] ~= '1' and stands and cjson.decode(stands).version

@@ -1,22 +1,27 @@
--- Grants what fits. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON:
--- id: id of the grant; the same id gets the same reply. epoch: the one that the caller knows. cap: the latest time that Redis's clock
--- can show, by the caller's monotonic clock. until: the call is too late when Redis's clock shows more.
--- further: one more request of a running job, which takes no place of concurrency. ahead: what fits within this time (us) is granted now,
--- for use from then on; unset: only what may be used at once. Calls without it come from other programs: for a while after them nothing
--- is granted ahead, because they would not find room.
+-- Grants what fits. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON (epoch, cap, until, further,
+-- ahead, lease and after may be unset):
+-- id: id of the grant; the same id gets the same reply.
+-- epoch: the one that the caller knows.
+-- cap: the latest time that Redis's clock can show, by the caller's monotonic clock.
+-- until: the call is too late when Redis's clock shows more.
+-- further: one more request of a running job, which takes no place of concurrency.
+-- ahead: what fits within this time (us) is granted now, for use from then on; unset: only what may be used at once. Calls without it come
+-- from other programs: for a while after them nothing is granted ahead, because they would not find room.
 -- lease: the places are free again after this time (us, at most a minute) unless the lease is renewed (settle.lua); unset: when the grant
 -- ends.
--- epoch, cap, until, further, ahead and lease may be unset.
--- buckets: version, counted, keep (us for which grants are remembered) and rules of each. items: want, takes: pairs
--- of a bucket (1: the first) and units, each of the `want` gets the units of all its buckets, or nothing; and after: they may
--- not be used before this time (us), from which `ahead` counts (unset: now).
--- Returns 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and for each
--- item: how many of the `want` were granted; after how many us to send the rest again (0: all were granted); which bucket is the last
--- to have room (0: none lacks it); with ahead also after how many us the grants may be used, and why that bucket denies: 1: it is closed
--- or held, 2: other programs have called lately, 3: it has granted for later times already, 0: its units are used; and for how many us it
--- has granted nothing and got nothing back; at last the buckets whose keys have a value of another program: they are held for a minute.
--- Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open`
--- returns.
+-- buckets: for each its version, counted, keep (us for which grants are remembered) and rules.
+-- items: for each
+--   want: how many times it is wanted. Each gets the units of all its buckets, or nothing.
+--   takes: pairs of a bucket (1: the first) and units.
+--   after: they may not be used before this time (us), from which `ahead` counts; unset: now.
+-- Returns 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and for each item:
+-- - how many of the `want` were granted;
+-- - after how many us to send the rest again (0: all were granted);
+-- - which bucket is the last to have room (0: none lacks it);
+-- - with ahead: after how many us the grants may be used; why that bucket denies (1: it is closed or held, 2: other programs have called
+--   lately, 3: it has granted for later times already, 0: its units are used); for how many us it has granted nothing and got nothing back.
+-- At last the buckets whose keys have a value of another program: they are held for a minute.
+-- Or 'lost', the id and the epoch in force; or 'late', the id and times; or what `open` returns.
 
 -- Grants reach no further ahead than this (us), beyond the time from which they are wanted: until then a caller without `ahead` is denied.
 local AHEAD = 200000

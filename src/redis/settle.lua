@@ -1,13 +1,17 @@
--- Records what happened to grants. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON: id, epoch,
--- cap, until and buckets as in reserve.lua (`full`: the bucket's vendor itself refunds), and acts, each on one bucket (1: the first):
--- grant and more: the grant used `more` units than granted (negative: fewer). grant alone: nothing of it was used, so its places are
--- free too. more alone: so many units count from now on, for a request that may have arrived late; quotas do not count it again.
--- ended: number of places that are free again, of that grant (unset: the grant is not known). renew: the grant's lease
--- ends so many us (at most a minute) from now; with places, it has so many from now on, even if its lease had ended. hold: us from
--- now without a grant; 0 ends what such acts hold.
--- The same id is carried out once. Returns 'decided', the id, the time, what the clock shows, and for each act its effect: units
--- charged (negative: given back), places freed, places leased (0: others may have them), or the time until which the
--- bucket is held. Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open` returns.
+-- Records what happened to grants. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON:
+-- id: id of this call, which is carried out once.
+-- epoch, cap, until, buckets: as in reserve.lua (`full`: the bucket's vendor itself refunds).
+-- acts: in order, each on one bucket (1: the first):
+--   grant, more: the grant used `more` units than granted (negative: fewer).
+--   grant alone: nothing of it was used, so its places are free, too.
+--   more alone: so many units count from now on, for a request that may have arrived late; quotas do not count it again.
+--   ended: number of places that are free again, of that grant (unset: the grant is not known).
+--   renew: the grant's lease ends so many us (at most a minute) from now; with places, it has so many from now on, even if its lease had
+--   ended.
+--   hold: us from now without a grant; 0 ends what such acts hold.
+-- Returns 'decided', the id, the time, what the clock shows, and for each act its effect: units charged (negative: given back), places
+-- freed, places leased (0: others may have them), or the time until which the bucket is held.
+-- Or 'lost', the id and the epoch in force; or 'late', the id and times; or what `open` returns.
 
 -- Frees places that a grant holds, at most `most`. A grant from before places were counted all the time holds none.
 local function leave(bucket, id, most)

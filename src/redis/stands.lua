@@ -1,6 +1,8 @@
--- Returns which epoch stands; writes nothing. KEYS: key of the epoch. ARGV[1]: the call as JSON: id, owner (may be unset). Returns
--- 'stands', the id, what the clock shows, 1 if the state is whole (else 0), the epoch's id and owner ('': none), the id under which the
--- caller's owner takes part in it ('': none), and the number of databases that share the limits.
+-- Returns which epoch is in force; writes nothing. KEYS: key of the epoch. ARGV[1]: the call as JSON:
+-- id: of the call.
+-- owner: whose part in the epoch is returned; unset: nobody's.
+-- Returns 'stands', the id, what the clock shows, 1 if the state is whole (else 0), the epoch's id and owner ('': none), the id under which
+-- the owner takes part in it ('': none), and the number of databases that share the limits.
 local call = cjson.decode(ARGV[1])
 local id, owner, mine, stores = unpack(redis.call('HMGET', KEYS[1], 'id', 'owner', 'o:' .. (call.owner or ''), 'stores'))
 local _, shown = clock()

@@ -146,7 +146,7 @@ it('an operator sees which keys a vendor’s answers hold, why and until when, a
   })
   const why = await project.runWarm(['why', id])
   expect(why.out).toContain('or until a request is accepted: the vendor rejects the credential (401 from crm.example)')
-  expect(why.out).toContain('mend the credential, then `sluice limits reset crm --key a1`')
+  expect(why.out).toContain('correct the credential, then `sluice limits reset crm --key a1`')
   expect((await project.runWarm(['status'])).out).toMatch(
     /^crm +1 +1 +a1: 1 +.+ held: the vendor rejects the credential/m,
   )

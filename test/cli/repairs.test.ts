@@ -124,7 +124,7 @@ it('limits redis on a database that had no epoch: a published limit closes there
   const set = await project.runWarm(['limits', 'redis', '--stores', '2', '--yes'])
   expect(set).toMatchObject({
     code: 0,
-    out: expect.stringContaining('2 databases share the limits under "sluice:" in this Redis; no epoch stood there;'),
+    out: expect.stringContaining('2 databases share the limits under "sluice:" in this Redis; there was no epoch;'),
   })
   expect(await count(sluice.db, `sluice.shared where stores = 2 and epoch <> ''`)).toBe(1)
   const storage = { sql: sqlOn(sluice.db), schema: 'sluice', isEmbedded: false }

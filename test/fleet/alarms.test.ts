@@ -307,7 +307,7 @@ it('a rejected credential raises an alarm at once, a vendor that is down after a
   expect(await one.at(62_000)).toEqual(['vendor-down alarmed true'])
   expect(one.lines.map(({ message }) => message)).toMatchInlineSnapshot(`
     [
-      "alarm: the vendor has rejected the credential of limit alarmed for a for 16 s (401 from crm): mend the credential, then start its jobs by \`sluice limits reset alarmed --key a\`",
+      "alarm: the vendor has rejected the credential of limit alarmed for a for 16 s (401 from crm): correct the credential, then start its jobs by \`sluice limits reset alarmed --key a\`",
       "alarm: the vendor of limit alarmed has been down for 62 s (401 from crm, 2 keys): look at the vendor’s status page; its jobs wait, and go on by themselves when it is back",
     ]
   `)

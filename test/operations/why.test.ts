@@ -191,7 +191,7 @@ describe('why', () => {
     expect(down?.reasons[0]).toMatchObject({ kind: 'held', text: expect.stringContaining('is down') })
     expect(down?.about?.getTime()).toBeGreaterThanOrEqual(now + 59_000)
     const rejected = await refused('c d', 'credential')
-    const todo = "mend the credential, then `sluice limits reset refused --key 'c d'`"
+    const todo = "correct the credential, then `sluice limits reset refused --key 'c d'`"
     expect(rejected?.reasons[0]).toMatchObject({ acts: 'operator', todo })
   })
 

@@ -123,7 +123,7 @@ describe('a request that is charged once more', () => {
     expect(state).toMatchObject({ told: 2, failures: 0 })
   })
 
-  it('is charged in the epoch that stands, and not at all while none is known', async () => {
+  it('is charged in the epoch in force, and not at all while none is known', async () => {
     const { state, words, granted, left, succeed } = await setting()
     await granted(5)
     await succeed(5)
