@@ -59,7 +59,14 @@ export class Waiters {
       this.#noticedMs.set(bucket, this.#clock.monotonicMs())
       this.#wake(bucket)
     }
-    this.#listening ??= this.#db.listen(this.#channel, onNotice, wakeAll).catch(() => undefined)
+    this.#listening ??= this.#db.listen(this.#channel, onNotice, wakeAll).then(
+      (stop) => {
+        // A connection that stood already receives this channel only from now on. A new one calls `wakeAll` itself.
+        if (this.#db.listening()) wakeAll()
+        return stop
+      },
+      () => undefined,
+    )
     if (buckets.some((bucket) => (this.#noticedMs.get(bucket) ?? -Infinity) >= sentMs)) return true
     const nap = { who, place, over: new AbortController() }
     for (const bucket of buckets) {

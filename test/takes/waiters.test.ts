@@ -11,13 +11,14 @@ import { takersInLine } from './engine.ts'
 const hour = 3_600_000
 const turn = () => new Promise((resolve) => setImmediate(resolve))
 
-function stage() {
+/** `isReady`: there is a connection already, which listens to other channels. */
+function stage(isReady = false) {
   let notify = (_bucket: string) => {}
   const listen: Db['listen'] = async (_channel, onNotice) => {
     notify = onNotice
     return async () => {}
   }
-  const waiters = new Waiters({ listen } as Db, 'take', systemClock)
+  const waiters = new Waiters({ listen, listening: () => isReady } as Db, 'take', systemClock)
   const woken: string[] = []
   const waits = (who: string, place: number) =>
     void waiters.wait({ who, buckets: ['b'], sentMs: Infinity, place }, hour).then(() => woken.push(who))
@@ -59,6 +60,17 @@ it('the first one in the line is woken, whichever began to wait before it, and o
     await turn()
   }
   expect(woken).toEqual(['first', 'second', 'third', 'none'])
+  await waiters.close()
+})
+
+it('the first that waits looks once more when its notifications begin to arrive', async () => {
+  const { waiters, waits, woken } = stage(true)
+  waits('first', 1)
+  await turn()
+  expect(woken).toEqual(['first'])
+  waits('first', 1)
+  await turn()
+  expect(woken).toEqual(['first'])
   await waiters.close()
 })
 
