@@ -134,8 +134,7 @@ export class RedisConsumer {
       try {
         const pauseMs = await this.#readOnce(isQuiet)
         isLost = false
-        isQuiet = pauseMs > 0
-        if (isQuiet) await this.#rest(pauseMs)
+        isQuiet = pauseMs > 0 && (await this.#rest(pauseMs))
       } catch (error) {
         if (!isLost) this.#options.log.warn('tasks cannot be received from Redis now', { err: error })
         isLost = true
@@ -144,16 +143,20 @@ export class RedisConsumer {
       }
   }
 
-  /** Waits until there may be something to do, so many ms at most. */
-  async #rest(mostMs: number): Promise<void> {
+  /** Waits until there may be something to do, so many ms at most. Resolves to whether nothing has ended that. */
+  async #rest(mostMs: number): Promise<boolean> {
     const isOver = await this.#sleep(pollEveryMs)
-    if (!isOver || this.#isChanged || mostMs <= pollEveryMs) return
+    if (!isOver || this.#isChanged || mostMs <= pollEveryMs) return isOver
     this.#isIdle = true
-    await this.#sleep(mostMs - pollEveryMs)
+    const isLongOver = await this.#sleep(mostMs - pollEveryMs)
     this.#isIdle = false
+    return isLongOver
   }
 
-  /** Resolves to when to look again, in ms. @param isQuiet nothing has come at the last look, so changes are watched from this one on */
+  /**
+   * Resolves to when to look again, in ms.
+   * @param isQuiet nothing has come for a moment, so changes are watched from this look on: a busy worker has no use for that
+   */
   async #readOnce(isQuiet: boolean): Promise<number> {
     const nowMs = systemClock.monotonicMs()
     if (nowMs - this.#renewedMs >= this.#renewEveryMs) {
