@@ -67,7 +67,7 @@ const batchMax = 500
 /** A batch of so many messages waits for no others. */
 const batchEnough = 100
 /** How long a smaller batch waits for more messages, as a multiple of the time that the batch before took; and the longest wait, in ms. */
-const [gatherFactor, gatherMsMax] = [3, 200]
+const [gatherFactor, gatherMsMax] = [3, 50]
 const idBytesMax = 255
 /** Longest body that is read: an input and what follows are 256 KiB each at most, and Python writes up to six bytes for two. */
 const bodyBytesMax = 2 * 2 ** 20

@@ -4,7 +4,8 @@
 with given as materialized (
   select u.id, u.reported, u.over from unnest($1::text[], $2::integer[], $3::boolean[]) u (id, reported, over)
 ), held as materialized (
-  select c.id from sluice.celery_call c where c.id = any ($1::text[]) and c.replied_at is null order by c.id for update
+  -- Also those that have been reported: otherwise the planner may read the index of all that are not.
+  select c.id from sluice.celery_call c where c.id = any ($1::text[]) order by c.id for update
 )
 update sluice.celery_call c
 set reported = greatest(c.reported, g.reported), replied_at = case when g.over then sluice.now() end

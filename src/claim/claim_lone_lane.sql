@@ -66,5 +66,7 @@ begin
       array[case when v_move.more is false then 0 else coalesce(v_jobs.blocked, 0) end], v_lane.buckets, v_is.rooms),
     v_lane.buckets, case when v_move.lane is not null then array[v_move] else '{}' end);
   perform engine.update_lists(v_is.now_us, array[v_lane], v_next, v_lane.buckets[v_ahead.deciding], v_ahead.lead);
+  -- A sender that saw it blocked notified nobody.
+  v_done.soon := v_done.soon or v_lane.list <> 0 and v_next is not null and v_next[1].list is null;
   return v_done;
 end $$;

@@ -14,8 +14,7 @@ declare
   v_real record;  -- what those buckets are to this worker: engine.resolve_buckets
   v_is record;    -- what they allow: engine.read_claim_room
   v_costed boolean; v_unread boolean;  -- some lanes have costs; some were not read
-  v_ahead engine.ahead;  -- what it grants ahead of time
-  v_share record;
+  v_ahead engine.ahead; v_share record;  -- what it grants ahead of time
   v_lanes sluice.lane[]; v_next sluice.lane[];
   v_mark engine.marked; v_ids bigint[]; v_blocked integer[];
 begin
@@ -26,8 +25,7 @@ begin
       then least(256, p_ahead + 1) else p_most end;
   end if;
   v_new := array(
-    select (n.state).class from unnest(p_news) n
-    where (n.state).waiting <= (select sum(c) from unnest(n.counts) c));
+    select (n.state).class from unnest(p_news) n where (n.state).waiting <= (select sum(c) from unnest(n.counts) c));
   v_cand := engine.select_lanes(
     p_classes, v_new, greatest(p_want, least(p_ahead, p_most - 1)), p_begun, p_since, p_most);
   v_lanes := v_cand.lanes;
@@ -55,8 +53,8 @@ begin
   v_blocked := engine.find_denying_buckets(v_lanes, v_blocked, v_buckets, v_is.rooms);
   v_next := engine.advance_lanes(v_lanes, v_cand.turns, v_cand.steps, v_blocked, v_buckets, v_mark.moves);
   perform engine.update_lists(v_is.now_us, v_lanes, v_next, v_buckets[v_ahead.deciding], v_ahead.lead);
-  select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken)
-  into v_done.of, v_done.taken from unnest(v_mark.moves) m;
+  select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken) into v_done.of, v_done.taken
+  from unnest(v_mark.moves) m;
   v_done.soon := current_setting('sluice.met_locked', true) is not distinct from 'yes';  -- `engine.try_lock_job`
   v_unread := v_cand.cut or v_cand.horizon is not null;
   if v_ahead.deciding is not null then
@@ -72,5 +70,7 @@ begin
       or exists (select 1 from unnest(v_mark.moves) m where m.seen = 0 or v_real.labels is null));
     v_done.soon := v_done.soon or v_unread and not v_done.changed;
   end if;
+  v_done.soon := v_done.soon or exists (  -- a sender that saw it blocked notified nobody
+    select 1 from unnest(v_next) n where n.list is null and v_lanes[array_position(v_ids, n.id)].list <> 0);
   return v_done;
 end $$;

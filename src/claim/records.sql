@@ -30,8 +30,9 @@ create type engine.move as (
   lane bigint, seen integer, taken integer, last bigint, more boolean, rank integer, turn_units bigint);
 
 -- The result of a claim. now_us: the limiter's time of its decision. granted: how many jobs it claimed. again: the next
--- claim should follow at once. soon: it should follow within 250 ms, because another transaction has locked a job, or
--- because classes or lanes were left out. served: false when `engine.claim_lone_lane` met another case. of, taken: the
+-- claim should follow at once. soon: it should follow within 250 ms, because another transaction has locked a job,
+-- because classes or lanes were left out, or because it emptied a lane that was blocked: a sender that saw it blocked
+-- notified nobody. served: false when `engine.claim_lone_lane` met another case. of, taken: the
 -- class of each lane that was served, and how many of its jobs were claimed. changed: lanes are not as they were, so
 -- the next claim may get jobs of the ready lanes that are left. Null: this claim did not look; decide by again and
 -- soon.

@@ -10,9 +10,10 @@ declare
   v_job sluice.job;
   v_probes engine.ending[] := '{}';
 begin
+  -- Without OFFSET the planner may read all of history into hash tables.
   delete from sluice.job j using unnest(p_ids) k (id)
-  where j.id = k.id and (exists (select 1 from sluice.done d where d.id = k.id)
-                      or exists (select 1 from sluice.failed f where f.id = k.id));
+  where j.id = k.id and (exists (select 1 from sluice.done d where d.id = k.id offset 0)
+                      or exists (select 1 from sluice.failed f where f.id = k.id offset 0));
   if current_setting('transaction_isolation') not in ('repeatable read', 'serializable') then return; end if;
   begin
     v_job.task := ''; v_job.queue := ''; v_job.priority := 0; v_job.throttled := 0; v_job.crashes := 0;

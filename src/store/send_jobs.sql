@@ -50,9 +50,11 @@ begin
     from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(buckets) as buckets
           from fresh where due_at is null group by lane) f
     cross join lateral engine.find_arrival_classes(f.queue, f.task, f.buckets) c
-    returning class
+    returning class, lane
   )
-  select array_agg(id), bool_or(due_at is not null), (select array_agg(distinct class) from arrived)
+  select array_agg(id), bool_or(due_at is not null), (
+      select array_agg(distinct class) from arrived
+      where not p_alone or exists (select 1 from sluice.idle) and not engine.is_lane_blocked(lane))
   into v_new, v_scheduled, v_classes from fresh;
   if p_known then
     perform engine.delete_repeated_jobs(v_new);
@@ -68,9 +70,10 @@ begin
     return query select unnest(v_old);
   end if;
   if v_new is null or p_alone is null then return; end if;
+  if v_classes is null and not v_scheduled then return; end if;  -- nobody is idle, or all lanes are blocked
   -- All are notified of a scheduled job, because they may have planned to wake after it, and of jobs of several
   -- classes, because a few workers could all serve the same one.
   if not p_alone or v_scheduled or 0 = any (v_classes) or cardinality(v_classes) > 1 then
     perform engine.wake_queues(array(select l ->> 'queue' from json_array_elements(p_lanes) l));
-  else perform engine.wake_workers(v_classes, cardinality(v_new) + 1); end if;
+  else perform engine.wake_workers(v_classes, greatest(2, cardinality(v_new))); end if;
 end $$;

@@ -4,8 +4,9 @@
 -- p_lane, p_queue, p_task, p_priority, p_weight, p_fair, p_buckets: the lane, as in `engine.send_jobs`.
 -- p_ids: ids that the sender made and has never sent before.
 -- p_inputs: inputs as JSON, one a line.
--- p_alone: true: the transaction commits at once, so as many workers as there are jobs are notified, and one more;
--- false: it commits later, when other workers may be idle, so all of them are notified; null: none is notified.
+-- p_alone: true: the transaction commits at once, so as many workers as there are jobs are notified, two at least, and
+-- none if the lane is blocked (`engine.is_lane_blocked`); false: it commits later, when other workers may be idle and
+-- the lane is blocked no longer, so all of them are notified; null: none is notified.
 create or replace function engine.send_lane_jobs(
   p_class bigint, p_lane bigint, p_queue text, p_task text, p_priority integer, p_weight integer, p_fair text,
   p_buckets text, p_ids uuid[], p_inputs text, p_alone boolean)
@@ -27,7 +28,7 @@ begin
     returning seq into v_pos;
     insert into sluice.arrival (xid, class, lane, pos, n) values (pg_current_xact_id(), v_class, p_lane, v_pos, 1)
     returning exists (select 1 from sluice.class c where c.id = v_class and c.retired is null),
-              exists (select 1 from sluice.idle)
+              exists (select 1 from sluice.idle) and not (p_alone and engine.is_lane_blocked(p_lane))
     into v_known, v_idle;
   else
     with fresh as (
@@ -39,7 +40,7 @@ begin
     insert into sluice.arrival (xid, class, lane, pos, n)
     select pg_current_xact_id(), v_class, p_lane, min(seq), count(*) from fresh
     returning pos, exists (select 1 from sluice.class c where c.id = v_class and c.retired is null),
-              exists (select 1 from sluice.idle)
+              exists (select 1 from sluice.idle) and not (p_alone and engine.is_lane_blocked(p_lane))
     into v_pos, v_known, v_idle;
   end if;
   if not v_known then
@@ -47,6 +48,6 @@ begin
     values (pg_current_xact_id(), 0, p_lane, v_pos, cardinality(p_ids));
   end if;
   if not v_idle or p_alone is null then return; end if;
-  if v_known and p_alone then perform engine.wake_workers(array[v_class], cardinality(p_ids) + 1);
+  if v_known and p_alone then perform engine.wake_workers(array[v_class], greatest(2, cardinality(p_ids)));
   else perform engine.wake_queues(array[p_queue]); end if;
 end $$;

@@ -27,22 +27,33 @@ async function prove(workers: number) {
   const node = await openProducer({ broker: broker.url, results: 'none' })
   const unrelated = createUnrelated(node, vendor)
   const sluice = await Sluice.open({ store })
+  /** Sends so many unrelated tasks while no others wait; returns how long they wait. */
+  const sendAlone = async (count: number) => {
+    const some = createUnrelated(node, vendor)
+    await some.send(count)
+    await until(() => vendor.arrivals.length === count, 'all are called')
+    const waits = some.waits()
+    vendor.arrivals.length = 0
+    return waits
+  }
   const children = Array.from({ length: workers }, () =>
     fork(file, [store, broker.url, vendor.url, '10'], { execArgv: member }),
   )
   try {
     await Promise.all(children.map((child) => once(child, 'message')))
+    // Twice, because a process that has just started plans and compiles what it does for the first time.
+    const alone = [await sendAlone(free), await sendAlone(free)][1] ?? []
     await python.ask('many', { task: 'call', n: tasks })
     await unrelated.send(free)
     await unrelated.send(free, isLong ? 100 : 30)
-    await until(async () => (await sluice.jobs.status()).done >= tasks + 2 * free, 'all are done', 180_000)
+    await until(async () => (await sluice.jobs.status()).done >= tasks + 4 * free, 'all are done', 180_000)
     const [row] = await sluice.db.query<{ calls: number; attempts: number }>(
       `select (select count(*) from sluice.celery_call)::int as calls,
         (select sum(attempt) from sluice.done)::int as attempts`,
     )
     const { exceeded } = await sluice.verify()
     const called = vendor.arrivals.filter(({ what }) => what === 'call').toSorted((a, b) => a.atMs - b.atMs)
-    return { ...row, exceeded, arrivals: called, waits: unrelated.waits() }
+    return { ...row, exceeded, arrivals: called, waits: unrelated.waits(), alone }
   } finally {
     for (const child of children) child.kill('SIGTERM')
     await Promise.all(children.map(async (child) => child.exitCode ?? (await once(child, 'exit'))))
@@ -58,10 +69,10 @@ it(
   async () => {
     const rates: number[] = []
     for (const workers of fleets) {
-      const { calls, attempts, exceeded, arrivals, waits } = await prove(workers)
+      const { calls, attempts, exceeded, arrivals, waits, alone } = await prove(workers)
       const times = arrivals.map(({ atMs }) => atMs)
       // Each message became one job, and each job began once.
-      const all = tasks + 2 * free
+      const all = tasks + 4 * free
       expect({ calls, attempts, waits: waits.length, exceeded }).toEqual({
         calls: all,
         attempts: all,
@@ -72,11 +83,13 @@ it(
       const most = mostIn(times, 1_000)
       expect(most).toBeLessThanOrEqual(100)
       rates.push(((times.length - 1) * 1_000) / ((times.at(-1) ?? 0) - (times[0] ?? 0)))
-      const [behind, beside] = [waits.slice(0, free), waits.slice(free)].map((all) => quantile(all, 0.99))
+      const groups = [alone, waits.slice(0, free), waits.slice(free)]
+      const [base = 0, behind, beside] = groups.map((group) => quantile(group, 0.99))
       if (!isLong) continue
-      console.log({ workers, most, perS: rates.at(-1), behind, beside })
-      expect(behind).toBeLessThanOrEqual(250)
-      expect(beside).toBeLessThanOrEqual(250)
+      console.log({ workers, most, perS: rates.at(-1), alone: base, behind, beside })
+      // So much later than without the others: what eight workers do at the same time on two cores is no delay by those.
+      expect(behind).toBeLessThanOrEqual(base + 250)
+      expect(beside).toBeLessThanOrEqual(base + 250)
     }
     const [one = 0, eight = one] = rates
     // A quiet machine measured 0.03, a slow one 0.06.

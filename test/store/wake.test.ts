@@ -9,7 +9,18 @@ import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { copies } from '../rows.ts'
 import { until } from '../until.ts'
-import { changeWorkers, claim, count, done, emptied, enter, mainEngines, quietTask, settle } from '../claim/engine.ts'
+import {
+  changeWorkers,
+  claim,
+  claimAll,
+  count,
+  done,
+  emptied,
+  enter,
+  mainEngines,
+  quietTask,
+  settle,
+} from '../claim/engine.ts'
 import { forgetIdle, idleWorkers } from './engine.ts'
 
 describe.each(mainEngines)('on $name', (engine) => {
@@ -241,6 +252,43 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await idleWorkers(at.db)).toHaveLength(4)
     expect(await told(() => done(at.db, jobs))).toHaveLength(1)
   })
+
+  const by = (input: { tenant?: string | undefined }) => input.tenant ?? ''
+  const alone = quietTask('alone', [limit('alone', { concurrency: 1, by })])
+
+  it('a job behind others that wait for a limit notifies nobody, unless it commits later; one of another key does', async () => {
+    const slow = quietTask('slow', [limit('slow', { rate: '60/h', burst: 1, by })])
+    const tenant = 'full'
+    await at.sluice.sendMany(slow, [{ tenant }, { tenant }])
+    expect((await claim(at.db, at.worker, ['slow'], 5)).jobs).toHaveLength(1)
+    await asleep('slow', 4)
+    expect(await told(() => at.sluice.send(slow, { tenant }))).toEqual([])
+    expect(await told(() => at.sluice.send(slow, { tenant }, { id: newId() }))).toEqual([])
+    expect(await told(() => at.sluice.sendMany(slow, copies(3, { tenant })))).toEqual([])
+    expect(await told(() => at.sluice.transaction((tx) => at.sluice.send(slow, { tenant }, { tx })))).toEqual([
+      'default',
+    ])
+    expect(await told(() => at.sluice.send(slow, { tenant: 'free' }))).toHaveLength(2)
+    expect(await told(() => at.sluice.send(slow, { tenant: 'new' }, { id: newId() }))).toHaveLength(2)
+  })
+
+  it.each([1, 2])(
+    'a claim of the last jobs that waited for a limit is soon followed by another: %i lanes',
+    async (lanes) => {
+      const tenants = ['one', 'two'].slice(0, lanes)
+      await at.sluice.sendMany(
+        alone,
+        [...tenants, ...tenants].map((tenant) => ({ tenant })),
+      )
+      const first = await claimAll(at.db, at.worker, ['alone'], 5)
+      expect(first).toHaveLength(lanes)
+      await done(at.db, first)
+      const { jobs, again, wakeUs } = await claim(at.db, at.worker, ['alone'], 5, newId(), { idle: true })
+      expect(jobs).toHaveLength(lanes)
+      // A sender that has seen them wait notifies nobody.
+      expect(again || (wakeUs ?? Infinity) <= 250_000).toBe(true)
+    },
+  )
 
   it('no worker is notified of a queue that is held back', async () => {
     await known()
