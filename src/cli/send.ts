@@ -8,6 +8,8 @@ import { present } from '../core/fields.ts'
 import type { Duration } from '../core/rate.ts'
 import type { EventHandler } from '../events/handler.ts'
 import { matches } from '../events/names.ts'
+import type { Job } from '../index.ts'
+import type { NewJob } from '../store/send.ts'
 import { admit } from '../tasks/admit.ts'
 import type { AnyTask, SendOptions } from '../tasks/task.ts'
 import { loadCode, withHttp } from './config.ts'
@@ -87,18 +89,10 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
   const input = await readInput(out, json ?? '{}')
   const options = sendOptions(flags)
   if (flags.dryRun === true) {
-    const {
-      id: _id,
-      lane: _lane,
-      given: _given,
-      input: stored,
-      buckets,
-      ...job
-    } = await admit(task, input, options, systemClock, rulebookOf(settings))
-    // As in the job's record.
-    const limits = buckets ?? []
-    if (out.json) out.object({ ...job, limits, input: JSON.parse(stored) as unknown })
-    else out.line(`${task.name} on queue ${job.queue}${limits.length === 0 ? '' : `, limited by ${limits.join(', ')}`}`)
+    const job = await admit(task, input, options, systemClock, rulebookOf(settings))
+    const would = previewOf(job, options)
+    if (out.json) out.object(would)
+    else out.line(previewText(would))
     return
   }
   const ids = await withSluice(settings, { creates: true }, async (sluice) => {
@@ -116,6 +110,61 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
       ? 'a worker runs it (`sluice dev`, `sluice work`)'
       : 'a Celery worker runs it, behind `sluice dispatch`'
   out.hint(`\`sluice why ${ids[0]}\` shows what it waits for; ${runs}`)
+}
+
+/** What a send would record, under the names of a job's record, with the options that the record does not have. */
+type Preview = Pick<
+  Job,
+  | 'state'
+  | 'reason'
+  | 'task'
+  | 'queue'
+  | 'priority'
+  | 'weight'
+  | 'limits'
+  | 'tags'
+  | 'dueAt'
+  | 'expiresAt'
+  | 'ruled'
+  | 'input'
+> &
+  Pick<SendOptions, 'id' | 'idempotencyKey' | 'replace'> & {
+    /** Units for each of `limits`. */
+    costs: readonly number[]
+  }
+
+function previewOf(job: NewJob, { id, idempotencyKey, replace }: SendOptions): Preview {
+  const { task, queue, priority, weight, buckets, costs, delayUs, atUs, waitUs, discard, input } = job
+  const limits = buckets ?? []
+  const nowMs = systemClock.wallMs()
+  const dueMs = delayUs !== null ? nowMs + delayUs / 1_000 : atUs !== null ? atUs / 1_000 : undefined
+  const isDue = dueMs === undefined || dueMs <= nowMs
+  return {
+    ...present({ id, idempotencyKey, replace }),
+    state: discard !== null ? 'cancelled' : isDue ? 'waiting' : 'scheduled',
+    reason: discard ?? (isDue ? null : 'delay'),
+    task,
+    queue,
+    priority,
+    weight,
+    limits,
+    costs: limits.map((_, at) => costs?.[at] ?? 1),
+    tags: job.tags ?? [],
+    dueAt: isDue ? null : new Date(dueMs),
+    expiresAt: waitUs === null ? null : new Date((isDue ? nowMs : dueMs) + waitUs / 1_000),
+    ruled: (job.ruled ?? []) as Job['ruled'],
+    input: JSON.parse(input) as unknown,
+  }
+}
+
+function previewText({ task, queue, limits, dueAt, state, reason }: Preview): string {
+  const all = [
+    `would send ${task} to queue ${queue}`,
+    ...(limits.length === 0 ? [] : [`limited by ${limits.join(', ')}`]),
+    ...(dueAt === null ? [] : [`not before ${dueAt.toISOString()}`]),
+    ...(state === 'cancelled' ? [String(reason)] : []),
+  ]
+  return all.join(', ')
 }
 
 function find(tasks: readonly AnyTask[], name: string, handlers: readonly EventHandler[]): AnyTask {

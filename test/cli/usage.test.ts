@@ -221,8 +221,29 @@ export const ark = task('ark', { input, run() {} })`,
 it('send --dry-run checks the input, from stdin too, without a store', async () => {
   const ran = await project.run(['send', 'sync-contact', '-', '--dry-run', '--json'], { input: '{"accountId":"a1"}' })
   expect(ran).toMatchObject({ code: 0, err: '' })
-  const [would] = objects(ran.out)
-  expect(would).toMatchObject({ task: 'sync-contact', limits: ['crm:a1'], input: { accountId: 'a1' } })
-  // It has the words of `jobs show`.
-  expect(would).not.toHaveProperty('buckets')
+  const would = {
+    state: 'waiting',
+    reason: null,
+    task: 'sync-contact',
+    queue: 'default',
+    priority: 0,
+    weight: 1,
+    limits: ['crm:a1'],
+    costs: [1],
+    tags: [],
+    dueAt: null,
+    expiresAt: null,
+    ruled: [],
+    input: { accountId: 'a1' },
+  }
+  expect(objects(ran.out)).toEqual([would])
+  const options = ['--delay', '1h', '--max-wait', '2h', '--idempotency-key', 'k', '--replace', '--tag', 't']
+  const args = ['send', 'sync-contact', '{"accountId":"a1"}', '--dry-run', '--priority', '3', ...options]
+  const [json, text] = await Promise.all([project.run([...args, '--json']), project.run(args)])
+  const [later] = objects(json.out) as [{ dueAt: string; expiresAt: string }]
+  const { dueAt, expiresAt } = later
+  const given = { idempotencyKey: 'k', replace: true, tags: ['t'], priority: 3 }
+  expect(later).toEqual({ ...would, ...given, state: 'scheduled', reason: 'delay', dueAt, expiresAt })
+  expect(Date.parse(expiresAt) - Date.parse(dueAt)).toBe(7_200_000)
+  expect(text.out).toMatch(/^would send sync-contact to queue default, limited by crm:a1, not before \S+Z\n$/)
 })
