@@ -38,6 +38,7 @@ export function completeCommand(program: Command): Command {
 
 /** Returns what may follow: commands, flags, or the choices of a flag or an argument. The last word is what was begun. */
 export function completions(program: Command, words: readonly string[]): string[] {
+  if (words[0] === 'help' && words.length > 1) return completions(program, words.slice(1))
   const begun = words.at(-1) ?? ''
   let command = program
   let given = 0

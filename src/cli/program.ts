@@ -1,5 +1,6 @@
 /** The tree of all commands, with the flags that each has, and examples in each help. */
-import { Command, Help, Option } from 'commander'
+import { Command, CommanderError, Help, Option } from 'commander'
+import { UsageError } from '../core/errors.ts'
 import { version } from '../core/version.ts'
 import { logFormats, logLevels } from '../report/options.ts'
 import { cancelCommand, reprioritiseCommand, retryCommand } from './bulk.ts'
@@ -74,9 +75,35 @@ export async function build(argv: readonly string[]): Promise<Command> {
         'run 1,500 jobs against a stand-in for a vendor, and prove that no window was exceeded',
       )
   program.addCommand(demo.helpGroup('Begin:'))
+  program.addCommand(helpCommand(program).helpGroup('Begin:'))
   program.addCommand(completeCommand(program), { hidden: true })
   equip(program)
   return program
+}
+
+/** `sluice help`, which commander has only for commands of one word. */
+function helpCommand(program: Command): Command {
+  program.helpCommand(false)
+  return new Command('help')
+    .description('show the help of a command')
+    .argument('[command...]', 'its words')
+    .action((words: string[]) => {
+      let command = program
+      for (const [at, word] of words.entries()) {
+        const inner = command.commands.find((one) => one.name() === word || one.aliases().includes(word))
+        if (inner === undefined) throw noSuchCommand(command, words.slice(0, at), word)
+        command = inner
+      }
+      command.help()
+    })
+}
+
+function noSuchCommand({ commands }: Command, above: readonly string[], word: string): Error {
+  if (above.length === 0) return new CommanderError(2, 'commander.unknownCommand', `unknown command '${word}'`)
+  const path = ['sluice', ...above].join(' ')
+  const names = commands.map((one) => one.name()).join(', ')
+  const text = `\`${path}\` has no command "${word}"; ${names === '' ? 'it has none' : `its commands are ${names}`}`
+  return new UsageError('SLUICE_USAGE', text)
 }
 
 /** Lets a command throw instead of exiting, and shows the flags of all commands, and its examples, in its help. */

@@ -57,6 +57,21 @@ describe('help', () => {
     }
   })
 
+  it('of every command, also one below another, is what `sluice help` and its words print', async () => {
+    for (const path of pathsOf(program)) {
+      const words = path.split(' ')
+      let text = ''
+      find(words).configureOutput({ writeOut: (out) => void (text += out) })
+      await expect(program.parseAsync(['help', ...words], { from: 'user' })).rejects.toMatchObject({ exitCode: 0 })
+      expect(text).toMatch(new RegExp(`^Usage: sluice ${words.join(' ')}[ |]`))
+    }
+    const wrong = program.parseAsync(['help', 'limits', 'sets'], { from: 'user' })
+    await expect(wrong).rejects.toMatchObject({
+      code: 'SLUICE_USAGE',
+      message: expect.stringMatching(/^`sluice limits` has no command "sets"; its commands are .*\bset\b/),
+    })
+  })
+
   it('of a worker begins with what most people need', () => {
     const [usual = '', ...rest] = find(['work']).helpInformation().split('Options with RabbitMQ and Celery:')
     expect(rest).toHaveLength(1)
@@ -108,6 +123,10 @@ describe('completion', () => {
       ['bash', 'zsh', 'fish'],
     ],
     [['why', '--js'], ['--json']],
+    [
+      ['help', 'limits', 'un'],
+      ['unset', 'unpin'],
+    ],
   ])('after %j offers %j', (words, found) => {
     expect(completions(program, words).toSorted()).toEqual(found.toSorted())
   })
