@@ -23,8 +23,8 @@ export interface Output {
   /** Writes one object of data, as a line of JSON. */
   object(value: unknown): void
   /**
-   * Writes aligned columns; the first row is the heading. `spare` are the headings of columns that are left out, the first one
-   * first, until the terminal is wide enough.
+   * Writes aligned columns, or on a narrow terminal blocks; the first row is the heading. `spare` are the headings of columns that
+   * are left out, the first one first, until the terminal is wide enough.
    */
   table(rows: readonly (readonly string[])[], spare?: readonly string[]): void
   /** Writes a message to stderr, also with --json. */
@@ -73,7 +73,8 @@ export function output(options: OutputOptions): Output {
         rows.map((row) => row.map(safe)),
         widthOf(),
         spare,
-      ).forEach((text, i) => line(i === 0 ? paint('dim', text) : text)),
+        (heading) => paint('dim', heading),
+      ).forEach(line),
     talk,
     hint: (text) => (json ? undefined : talk(`next: ${asCalled(text, options)}`)),
     paint,

@@ -181,6 +181,34 @@ it('a table that is too wide loses its spare columns first, and keeps the cells 
   expect(aligned(rows, undefined, spare)).toEqual(aligned(rows))
 })
 
+it('a table that is too wide for readable cells is printed as blocks, with all columns and texts', () => {
+  const id = '01a20698-4721-70ef-b834-839e080c99ef'
+  const error = 'the vendor said 503, and a lot more'
+  const rows = [
+    ['ID', 'STATE', 'TASK', 'QUEUE', 'ATTEMPT', 'AGE', 'ERROR'],
+    [id, 'failed', 'sync-contact', 'default', '3', '5 min', error],
+    [id, 'running', 'sync-contact', 'default', '1', '2 s', ''],
+  ]
+  expect(aligned(rows, 80)).toHaveLength(3)
+  const lines = aligned(rows, 40, ['QUEUE'], (heading) => `<${heading}>`)
+  expect(lines).toEqual([
+    `<ID       >…${id.slice(-30)}`,
+    '<STATE    >failed',
+    '<TASK     >sync-contact',
+    '<QUEUE    >default',
+    '<ATTEMPT  >3',
+    '<AGE      >5 min',
+    `<ERROR    >${error}`,
+    '',
+    `<ID       >…${id.slice(-30)}`,
+    '<STATE    >running',
+    '<TASK     >sync-contact',
+    '<QUEUE    >default',
+    '<ATTEMPT  >1',
+    '<AGE      >2 s',
+  ])
+})
+
 it('a suggested command names the store, and leaves its URL to the reader if that has a secret', () => {
   expect(asCalled('`sluice work`', { store: 'postgres://h/d' })).toContain('--store postgres://h/d')
   expect(asCalled('`sluice work` ', { store: 'postgres://u:pw@h/d', schema: 'own' })).toMatch(
