@@ -2,10 +2,9 @@
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { SluiceError } from '../core/errors.ts'
-import type { Sql } from '../db/store.ts'
 import type { Pausable, Pause } from '../index.ts'
 import { resumeOf } from '../operations/words.ts'
-import { mustKnow } from './known.ts'
+import { mustKnow } from '../operations/known.ts'
 import { brief, span } from './output.ts'
 import { inStore } from './settings.ts'
 
@@ -46,18 +45,12 @@ interface Given {
 export async function pause({ reason, ...given }: Given & { reason: string }, command: Command): Promise<void> {
   const what = given as Pausable
   const [out] = await inStore(command, async (sluice, sql) => {
-    await mustKnowPausable(sql, given)
+    if (given.limit !== undefined) await mustKnow(sql, 'limit', given.limit)
     await sluice.pause(what, { reason })
   })
   if (out.json) return out.object({ ...what, paused: true })
   out.line(`${nameOf(what)} is paused`)
   out.hint(`${resumeOf(given)} ends it`)
-}
-
-/** Checks names without patterns; a pattern may be for what is yet to come. */
-async function mustKnowPausable(sql: Sql, { queue, task, limit }: Given): Promise<void> {
-  for (const [what, name] of Object.entries({ queue, task, limit }))
-    if (name !== undefined && !name.includes('*')) await mustKnow(sql, what as 'queue' | 'task' | 'limit', name)
 }
 
 /** Ends the pause that the options name. */

@@ -5,7 +5,7 @@ import { SluiceError, UsageError } from '../core/errors.ts'
 import { redact } from '../core/redact.ts'
 import { type ScheduleLine, type Sluice, useSluice } from '../index.ts'
 import { loadCode } from './config.ts'
-import { unknown } from './known.ts'
+import { unknown } from '../operations/known.ts'
 import { brief, type Output, span, writeFacts } from './output.ts'
 import { inStore, settingsOf, whole, withSluice } from './settings.ts'
 

@@ -6,7 +6,7 @@ import { redact, redactText } from '../core/redact.ts'
 import type { Sql } from '../db/store.ts'
 import type { Job, Reason, Why } from '../index.ts'
 import { checkIdPart, idOf, noSuchJob } from './ids.ts'
-import { mustKnow } from './known.ts'
+import { mustKnow } from '../operations/known.ts'
 import { brief, type Output, span } from './output.ts'
 import { inStore } from './settings.ts'
 

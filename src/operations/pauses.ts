@@ -5,6 +5,7 @@ import { type Hours, writtenHours } from '../core/hours.ts'
 import { currentUser } from '../core/user.ts'
 import { dateOf } from '../db/db.ts'
 import type { Sql } from '../db/store.ts'
+import { mustKnow } from './known.ts'
 import { checkPattern, defineGate, reasonOf, removeGate } from '../gates/gates.ts'
 
 /**
@@ -37,7 +38,8 @@ export interface Pauses {
    * for claims in progress; for queues and tasks these still hand out the jobs that may begin at once, which takes a
    * second at most. Workers give back what was granted ahead of time, as soon as they are notified.
    * @param why `reason`, 1 to 500 characters: `why` shows it for each waiting job
-   * @throws UsageError SLUICE_BAD_PAUSE, SLUICE_NO_SUCH_LIMIT
+   * @throws UsageError SLUICE_BAD_PAUSE; SLUICE_NO_SUCH_QUEUE, SLUICE_NO_SUCH_TASK, SLUICE_NO_SUCH_LIMIT for a name without `*`
+   * that no worker, sender or job has had
    */
   pause(what: Pausable, why: { reason: string }): Promise<void>
   /**
@@ -57,7 +59,10 @@ export function pausesOn(sql: Sql): Pauses {
       checkPausable(what)
       const reason = reasonOf(why?.reason, badPause)
       if (!('limit' in what)) {
-        const patterns = 'queue' in what ? { queues: [what.queue] } : { tasks: [what.task] }
+        const [kind, name] = 'queue' in what ? (['queue', what.queue] as const) : (['task', what.task] as const)
+        // A pattern may be for what is yet to come.
+        if (!name.includes('*')) await mustKnow(sql, kind, name)
+        const patterns = kind === 'queue' ? { queues: [name] } : { tasks: [name] }
         return defineGate(sql, gateOf(what), { ...patterns, reason })
       }
       await checkKeyOf(sql, what)

@@ -181,7 +181,7 @@ describe('locks', () => {
       await sluice.pause(what, { reason: 'test' })
       await sluice.resume(what)
     }
-    await sluice.pause({ queue: 'none' }, { reason: 'test' })
+    await sluice.pause({ queue: 'none*' }, { reason: 'test' })
     await sluice.limits.set(seats.name, { concurrency: 2 }, { reason: 'test' })
     await sluice.limits.set(kept.name, { rate: '9/s' }, { reason: 'test', key: 'new' })
     await sluice.limits.set(kept.name, { rate: '2000/s' }, { reason: 'test' })

@@ -26,7 +26,7 @@ it('with --json a command prints the fields that the same call of a program retu
     await sluice.close()
     await project.close()
   })
-  await sluice.pause({ queue: 'held' }, { reason: 'a test' })
+  await sluice.pause({ queue: 'held*' }, { reason: 'a test' })
   const limited = task('limited', { limits: [limit('crm', { rate: '5/s' })], run() {} })
   const id = await sluice.send(limited, {}, { queue: 'held' })
   const calls: [string[], object | undefined][] = [

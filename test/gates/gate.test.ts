@@ -137,15 +137,15 @@ describe.each(mainEngines)('a gate on $name', (engine) => {
     const { db, sluice } = at
     await at.clock.set(startMs)
     await defineGate(sqlOn(db), 'rule:old#1', { tasks: ['sync-*'], reason: 'rule old' }, 60)
-    await sluice.pause({ task: 'other' }, { reason })
+    await sluice.pause({ task: 'other*' }, { reason })
     await registerIdle(db, at.worker)
     const names = async (ms: number) => {
       await at.clock.set(startMs + ms)
       await wakeForMissedWork(db)
       return (await db.query<{ name: string }>('select name from sluice.gate order by 1')).map(({ name }) => name)
     }
-    expect(await names(86_459_000)).toEqual(['pause:task:other', 'rule:old#1'])
-    expect(await names(86_461_000)).toEqual(['pause:task:other'])
+    expect(await names(86_459_000)).toEqual(['pause:task:other*', 'rule:old#1'])
+    expect(await names(86_461_000)).toEqual(['pause:task:other*'])
   })
 })
 
@@ -215,6 +215,8 @@ describe.each(mainEngines)('a pause of a limit on $name', (engine) => {
 
   it.each([
     [{ limit: 'crn' }, 'SLUICE_NO_SUCH_LIMIT'],
+    [{ queue: 'defualt' }, 'SLUICE_NO_SUCH_QUEUE'],
+    [{ task: 'cals' }, 'SLUICE_NO_SUCH_TASK'],
     [{ queue: 'a', task: 'b' }, 'SLUICE_BAD_PAUSE'],
     [{ queue: 'a', key: 'b' }, 'SLUICE_BAD_PAUSE'],
     [{}, 'SLUICE_BAD_PAUSE'],
@@ -299,12 +301,12 @@ it.each(mainEngines)('an idle worker on $name goes on when a pause ends', async 
   const ended: string[] = []
   const quiet = quietTask('quiet')
   const work = { ...quiet, run: (input: unknown) => void ended.push((input as { tenant: string }).tenant) }
-  await sluice.pause({ task: 'quiet' }, { reason })
+  await sluice.pause({ task: 'quiet*' }, { reason })
   const worker = await sluice.work([work as never])
   await sluice.send(quiet, { tenant: 'a' })
   await until(async () => (await idleWorkers(sluice.db)).length > 0)
   expect(ended).toEqual([])
-  await sluice.resume({ task: 'quiet' })
+  await sluice.resume({ task: 'quiet*' })
   await until(() => ended.length === 1)
   await worker.stop()
   await sluice.close()

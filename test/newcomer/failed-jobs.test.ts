@@ -54,10 +54,10 @@ for (const engine of mainEngines) {
     it('leave a key that was given to their old input when they get another one', async () => {
       const { jobs, limits, pause, resume } = at.sluice
       await at.sluice.define([strict])
-      await pause({ task: 'strict' }, { reason: 'test' })
+      await pause({ task: 'strict*' }, { reason: 'test' })
       const id = await at.sluice.send(strict, { account: 'a', n: -1 })
       expect(await limits.rekey('few', { from: 'a', to: 'a-eu' })).toBe(1)
-      await resume({ task: 'strict' })
+      await resume({ task: 'strict*' })
       await at.sluice.dispatchOnce([strict])
       expect(await jobs.get(id)).toMatchObject({ state: 'failed', limits: ['few:a-eu'] })
       await jobs.retryWith(id, { account: 'b', n: 5 })

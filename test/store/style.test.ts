@@ -68,7 +68,7 @@ describe('a role with a DateStyle, an IntervalStyle and a TimeZone of its own', 
 
   it('sees the right times of schedules, pauses and limits', async () => {
     const sinceMs = await nowMs()
-    await sluice.pause({ queue: 'shut' }, { reason: 'to see when' })
+    await sluice.pause({ queue: 'shut*' }, { reason: 'to see when' })
     await sluice.pause({ limit: 'styled' }, { reason: 'to see when' })
     const pauses = await sluice.pauses()
     expect(pauses).toHaveLength(2)

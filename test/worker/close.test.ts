@@ -90,9 +90,9 @@ const acts: Record<string, Act> = {
   dispatchOnce: (n, { sluice }) => sluice.dispatchOnce(tasks, { max: 20, grace: n % 300 }),
   cancelMany: (n, { sluice }) => sluice.jobs.cancelMany({ task: 'free', input: { ms: n % 300 } }),
   async pause(n, { sluice, pass }) {
-    await sluice.pause({ task: 'limited' }, { reason: 'test' })
+    await sluice.pause({ task: 'limited*' }, { reason: 'test' })
     await pass(n % 50)
-    await sluice.resume({ task: 'limited' })
+    await sluice.resume({ task: 'limited*' })
   },
 }
 
