@@ -1,5 +1,5 @@
 /** Errors of a connection to PostgreSQL: which mean that the outcome is unknown, and how they are reported. */
-import { Socket } from 'node:net'
+import { connect, Socket } from 'node:net'
 import { driver } from './driver.ts'
 import { codeOf, StoreError, UsageError, textOfError } from '../core/errors.ts'
 
@@ -21,6 +21,9 @@ const lostWords =
 
 /** Message of node-postgres for a request that found all connections of the pool in use until its time was over. */
 const allInUse = 'timeout exceeded when trying to connect'
+
+/** Messages of node-postgres for a server that accepts a connection, and sends nothing in time. */
+const silentWords = /^(Connection terminated due to connection timeout|timeout expired|timeout exceeded when trying)/
 
 /** Node's codes for a certificate that it does not accept. */
 const untrusted = /CERT|_SIGNATURE$/
@@ -50,8 +53,7 @@ export function checkedSocket({ ssl }: { ssl?: unknown } = {}): Socket {
   const socket = new Socket()
   if (ssl) return socket
   return socket.once('data', (first) => {
-    if (!isGreeting(first))
-      socket.destroy(new ForeignError(`it begins with ${JSON.stringify(first.toString('latin1', 0, 20))}`))
+    if (!isGreeting(first)) socket.destroy(new ForeignError(beginning(first)))
   })
 }
 
@@ -70,6 +72,11 @@ export function isLost(error: unknown): boolean {
   return typeof code === 'string' ? lostCodes.test(code) : lostWords.test(error.message)
 }
 
+/** Returns true for the answer of an embedded directory's owner that closes: it has not run the statement. */
+export function wasNotRun(error: unknown): boolean {
+  return error instanceof driver.DatabaseError && error.code === '57P01'
+}
+
 /** Returns true when a statement failed that may succeed on a new connection: its connection is not used any more. */
 export function isStale(error: unknown): boolean {
   return error instanceof driver.DatabaseError && staleStates.test(String(error.code))
@@ -82,6 +89,32 @@ export function resolveInTime<T>(answer: Promise<T>, ms: number): Promise<T> {
     const timer = setTimeout(() => setImmediate(late), ms)
     const over = () => clearTimeout(timer)
     answer.finally(over).then(resolve, reject)
+  })
+}
+
+/** How long a server that was silent has for its answer to a line of text, in ms. */
+const lineMs = 1_000
+
+/**
+ * As `unreachableError`, for a connection that could not be made. Redis waits for the end of a line, so it is silent until it gets
+ * one; PostgreSQL closes the connection then.
+ */
+export async function unconnectedError(where: string, url: string, cause: unknown): Promise<StoreError> {
+  const first = silentWords.test(textOfError(cause)) ? await answerToLine(url) : undefined
+  return unreachableError(where, first === undefined || isGreeting(first) ? cause : new ForeignError(beginning(first)))
+}
+
+const beginning = (first: Buffer) => `it begins with ${JSON.stringify(first.toString('latin1', 0, 20))}`
+
+/** Resolves to what a server answers to a line of text; undefined: nothing, or it has no address of its own. */
+function answerToLine(url: string): Promise<Buffer | undefined> {
+  const { hostname, port, searchParams } = new URL(url)
+  if (hostname === '' || searchParams.has('host')) return Promise.resolve(undefined)
+  return new Promise((resolve) => {
+    const socket = connect(Number(port || 5432), hostname, () => socket.write('PING\r\n'))
+    socket.once('data', resolve).once('close', () => resolve(undefined))
+    socket.on('error', () => {}).on('data', () => socket.destroy())
+    socket.setTimeout(lineMs, () => socket.destroy())
   })
 }
 

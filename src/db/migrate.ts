@@ -3,9 +3,10 @@
  * Safe when several processes start together (one advisory lock) and while others run: the functions of each release have
  * a schema of their own, so an old and a new process each call their own, and a rollback finds the old ones in place.
  */
-import { UsageError, codeOf } from '../core/errors.ts'
+import { StoreError, UsageError, codeOf } from '../core/errors.ts'
 import { functionsHash, migrationNames } from '../generated/sql.ts'
 import { version } from '../core/version.ts'
+import { wasNotRun } from './connection-error.ts'
 import type { Db, Queryable, Tx } from './db.ts'
 import { checkSchema, engineSchema, inSchema } from './store.ts'
 
@@ -79,7 +80,7 @@ export async function mustBeMigrated(db: Queryable, schema: string): Promise<voi
   throw new UsageError('SLUICE_NOT_MIGRATED', lackInWords(schema, names))
 }
 
-/** How often a migration is tried while the statements of live workers deadlock with it. */
+/** How often a migration is tried while the statements of live workers deadlock with it, or owners of the directory close. */
 const triesMax = 10
 
 /**
@@ -92,7 +93,8 @@ export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
     try {
       return await db.transaction((tx) => apply(tx, schema))
     } catch (error) {
-      if (codeOf(error) !== '40P01' || tries === triesMax) throw error
+      const isUndone = codeOf(error) === '40P01' || (error instanceof StoreError && wasNotRun(error.cause))
+      if (!isUndone || tries === triesMax) throw error
     }
   }
 }

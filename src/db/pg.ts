@@ -2,7 +2,7 @@
 import type pg from 'pg'
 import { driver } from './driver.ts'
 import type { Clock } from '../core/clock.ts'
-import { closedError, SluiceError, UsageError } from '../core/errors.ts'
+import { closedError, codeOf, SluiceError, UsageError } from '../core/errors.ts'
 import {
   checkedSocket,
   describe,
@@ -10,7 +10,9 @@ import {
   isLost,
   isStale,
   LateError,
+  unconnectedError,
   unreachableError,
+  wasNotRun,
 } from './connection-error.ts'
 import { LateRequests, type ServerSession } from './late-requests.ts'
 import type { Successor } from './successor.ts'
@@ -237,16 +239,17 @@ class PgDb implements Db {
       } catch (error) {
         if (SluiceError.is(error)) throw error
         if (this.#closed !== undefined) throw closedError()
-        const { code } = error as { code?: unknown }
         const isBack = isLost(error) && (await this.#options.successor?.takeOver()) === true
-        if ((code !== '53300' && !isBack) || clock.monotonicMs() > untilMs) throw unreachableError(this.where, error)
+        if ((codeOf(error) !== '53300' && !isBack) || clock.monotonicMs() > untilMs)
+          throw await unconnectedError(this.where, this.#options.url, error)
         await clock.sleep(50 + clock.random() * 200)
       }
     }
   }
 
   /**
-   * Runs on a pooled connection; a statement without a reply in time is given up together with its connection.
+   * Runs on a pooled connection, and again if an embedded directory's owner was closing. A statement without a reply in time is
+   * given up together with its connection.
    * @param late earlier requests of this kind without a reply: nothing is sent before their sessions have ended
    */
   async #use<T>(
@@ -262,15 +265,15 @@ class PgDb implements Db {
       const run = late === undefined ? body(client) : late.end(client).then(() => body(client))
       return await resolveInTime(run, Math.min(mostMs, this.#answerMs))
     } catch (error) {
-      broken = isStale(error)
-      if (!isLost(error)) throw error
-      broken = error as Error
+      broken = isLost(error) ? (error as Error) : isStale(error)
+      if (broken !== error) throw error
       late?.add(sessions.get(client))
       if (error instanceof LateError) this.#probeIdle()
-      throw unreachableError(this.where, error)
+      if (this.#sole === undefined || !wasNotRun(error)) throw unreachableError(this.where, error)
     } finally {
       client.release(broken)
     }
+    return this.#use(body, pool, late, mostMs)
   }
 
   /**

@@ -53,6 +53,8 @@ export class Session {
   readonly #statements = new Map<string, Statement>()
   readonly #names = new Set<string>()
   #work: Promise<void> = Promise.resolve()
+  /** The unit that the backend runs. */
+  #unit: Promise<unknown> | undefined
   #started = false
   #ended = false
   #pass: (() => void) | undefined
@@ -95,11 +97,17 @@ export class Session {
     return this.#work
   }
 
-  /** Ends the session with an error. */
-  fail(code: string, message: string): Promise<void> {
-    if (!this.#ended) this.#peer.send(errorFrame('FATAL', code, message))
+  /** Ends the session with an error. What was begun is answered before it, so a unit that gets the error instead was not run. */
+  async fail(code: string, message: string): Promise<void> {
+    if (this.#ended) {
+      this.#peer.hangUp()
+      return this.#work
+    }
+    const ending = this.end()
+    await this.#unit?.catch(() => {})
+    this.#peer.send(errorFrame('FATAL', code, message))
     this.#peer.hangUp()
-    return this.end()
+    return ending
   }
 
   /** Forwards a notification if the client listens to its channel. */
@@ -118,8 +126,8 @@ export class Session {
         else this.#start(next.body)
       }
     } catch (error) {
-      // It is not awaited, because the end waits for this very call.
-      const code = error instanceof RangeError ? '08P01' : '57P01'
+      // It is not awaited, because the end waits for this very call. The backend may have run what it did not answer.
+      const code = error instanceof RangeError ? '08P01' : '57P02'
       void this.fail(code, textOfError(error))
     }
     if (this.#pass !== undefined && !this.#ended) this.#watchIdle()
@@ -255,14 +263,16 @@ export class Session {
     if (this.#ended) return this.#release()
     // Stays so until the backend is ready again: after an error it ignores even simple queries up to the next sync.
     if (this.#state === 'I') this.#state = 'H'
-    let answer: Buffer
+    const unit = this.#hub.engine.exec(input).then((answer) => this.#peer.send(this.#readReply(answer)))
+    this.#unit = unit
     try {
-      answer = await this.#hub.engine.exec(input)
+      await unit
     } catch (error) {
       this.#release()
       throw error
+    } finally {
+      this.#unit = undefined
     }
-    this.#peer.send(this.#readReply(answer))
     if (this.#state === 'I') await this.#finish()
     // Without this, clients in this process that send statements without pause would keep sockets and timers from being
     // served.

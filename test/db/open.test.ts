@@ -10,7 +10,7 @@ import { env, place } from '../../src/db/open.ts'
 import { migratedTemplate } from '../../src/db/template.ts'
 import { limit, type Log, Sluice, task } from '../../src/index.ts'
 import { emptyDatabase } from '../servers/database.ts'
-import { selfSigned } from '../servers/redis.ts'
+import { freshRedis, selfSigned } from '../servers/redis.ts'
 
 let dir: string
 beforeEach(() => void (dir = mkdtempSync(join(tmpdir(), 'sluice-open-'))))
@@ -209,3 +209,13 @@ it.each(['HTTP/1.1 400 Bad Request\r\n\r\n', '-ERR unknown command\r\n', 'SSH-2.
     }
   },
 )
+
+it('a Redis, which waits for the end of a line, is reported as one that answers', async () => {
+  const { server } = await freshRedis()
+  await expect(Sluice.open({ store: `postgres://u:secret@127.0.0.1:${server.port}/d` })).rejects.toMatchObject({
+    code: 'SLUICE_STORE_UNREACHABLE',
+    message: expect.stringMatching(
+      /^what answers at .* does not speak PostgreSQL \(it begins with "\+PONG.*DATABASE_URL$/,
+    ),
+  })
+}, 30_000)

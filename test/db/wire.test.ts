@@ -7,11 +7,12 @@ import pg from 'pg'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Clock } from '../../src/core/clock.ts'
-import { frame, frames, text } from '../../src/db/frame.ts'
+import { frame, frames, query, text } from '../../src/db/frame.ts'
 import { connectInfo } from '../../src/db/owner.ts'
 import type { ConnectInfo } from '../../src/db/owner.ts'
 import { openPglite } from '../../src/db/pglite.ts'
 import type { PgliteDb } from '../../src/db/pglite.ts'
+import { Session } from '../../src/db/session.ts'
 import { forAllInTime } from '../for-all.ts'
 
 let dir: string
@@ -348,4 +349,25 @@ test('an owner that closes notifies its clients, and rolls back their transactio
   await expect(again.query('select * from t')).rejects.toMatchObject({ code: '42P01' })
   await again.close()
   fs.rmSync(other, { recursive: true, force: true })
+})
+
+test('what the backend has begun is answered before the error that ends a session, and nothing is begun after it', async () => {
+  const sent: string[] = []
+  const answers: ((bytes: Buffer) => void)[] = []
+  const engine = {
+    waitForTurn: async () => () => {},
+    exec: () => new Promise<Buffer>((resolve) => answers.push(resolve)),
+    checkpointIfGrown: async () => {},
+  }
+  const hub = { engine, clock, sessions: new Set(), prepared: new Map(), greeting: frame('R'), relisten: false }
+  const peer = { send: (bytes: Buffer) => void sent.push(bytes.toString('latin1', 0, 1)), hangUp() {} }
+  const session = new Session(hub as never, peer, undefined)
+  await session.receive(Buffer.from([0, 0, 0, 8, 0, 3, 0, 0]))
+  const working = session.receive(Buffer.concat([query('select 1'), query('select 2')]))
+  await expect.poll(() => answers.length).toBe(1)
+  const failing = session.fail('57P01', 'closing')
+  answers[0]?.(frame('Z', Buffer.from('I')))
+  await Promise.all([working, failing])
+  expect(sent.join('')).toBe('RZE')
+  expect(answers).toHaveLength(1)
 })
