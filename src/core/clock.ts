@@ -9,6 +9,11 @@ export interface Clock {
   monotonicMs(): number
   /** Time since the machine was started, in ms, including time asleep; coarse, and only differences mean anything. */
   bootMs(): number
+  /**
+   * True for the clock of a test, by which time passes only when the test moves it; `bootMs` shows how far. Timers go on, and so
+   * does the monotonic time.
+   */
+  readonly isMoved?: boolean
   /** Wall time in ms since 1970, for ids, log lines and HTTP dates. May step. */
   wallMs(): number
   /** Uniform in [0, 1). */
@@ -43,11 +48,12 @@ const bootGrainMs = 1_000
 /**
  * Returns the monotonic time plus what that clock has missed since a moment: it may stand still while the machine sleeps,
  * is paused or is restored from a snapshot. The clock that has advanced most decides; a clock that was set back subtracts
- * nothing. Without `since`: the monotonic clock alone.
+ * nothing. Without `since`: the monotonic clock alone. By a clock that a test moves, only what the test moved it.
  */
 export function caughtUpMs(clock: Clock, since: Moment | undefined): number {
   const nowMs = clock.monotonicMs()
   if (since === undefined) return nowMs
+  if (clock.isMoved === true) return since.monotonicMs + clock.bootMs() - since.bootMs
   const passedMs = Math.max(clock.wallMs() - since.wallMs, clock.bootMs() - since.bootMs - bootGrainMs)
   return nowMs + Math.max(0, passedMs - (nowMs - since.monotonicMs))
 }

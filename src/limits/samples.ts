@@ -121,7 +121,7 @@ export class Samples {
 
   /** Records the age at which a grant was used; `isLate`: it was too old to be used. */
   recordAge(ageMs: number, isLate: boolean): void {
-    count(this.#ages, Math.ceil(ageMs))
+    count(this.#ages, Math.max(0, Math.ceil(ageMs)))
     if (isLate) this.#late++
     else this.#used++
   }

@@ -275,7 +275,8 @@ class MovedClock {
   readonly moved: Clock = {
     ...systemClock,
     monotonicMs: () => systemClock.monotonicMs() + this.#ms,
-    bootMs: () => systemClock.bootMs() + this.#ms,
+    isMoved: true,
+    bootMs: () => this.#ms,
     wallMs: () => systemClock.wallMs() + this.#wallMs,
   }
 
