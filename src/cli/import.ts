@@ -80,7 +80,7 @@ export async function importRows(
     throw new UsageError('SLUICE_BAD_FILE', `${source.name} has no rows: its first line is read as the heading`)
   if (total.bad > reportedMax) out.talk(`… and ${many(total.bad - reportedMax, 'more bad row')}`)
   if (signal.aborted) out.talk(`stopped; ${describeRepeat(flags, source)}`)
-  if (out.json) out.object(flags.dryRun === true ? { fit: total.sent, bad: total.bad } : total)
+  if (out.json) out.object(flags.dryRun === true ? { good: total.sent, bad: total.bad } : total)
   else if (flags.dryRun === true) out.line(`${total.sent} good, ${total.bad} bad`)
   else out.line(`${total.sent} sent, ${total.known} sent before, ${total.bad} bad`)
   if (total.bad > 0 || signal.aborted) process.exitCode = 1
