@@ -2,8 +2,8 @@
 -- for their time go to their lists. KEYS: the hash and the index of held messages, the sorted set of those that wait, then the lists, in
 -- order. ARGV: what the new tags begin with; how many are wanted; after how many ms a held message is due; what to add to its time, in
 -- ms, so that it is due sooner; then the queue of each list, as JSON. Returns what the tags begin with, so that the reply names its
--- call; what it took, as {tag, place of the list, text}; what is due, as {tag, text, noted time}; and after how many ms the next one has
--- waited, -1: none waits.
+-- call; what it took, as {tag, place of the list, text}; what is due, as {tag, text, noted time}; and in how many ms the next waiting one
+-- is due, -1: none waits.
 local held, index, waiting = KEYS[1], KEYS[2], KEYS[3]
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000

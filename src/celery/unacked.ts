@@ -77,7 +77,7 @@ export class UnackedMessages {
 
   /**
    * Takes up to `most` messages of queues, by priority and then in the order given, and gives back what is due, and what has waited.
-   * Resolves to them, and to how many ms later the next one has waited; Infinity: none waits.
+   * Resolves to them, and to in how many ms the next waiting one is due; Infinity: none waits.
    * @param before is called just before the messages are looked for
    */
   async take(

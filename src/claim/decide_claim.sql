@@ -70,7 +70,7 @@ begin
       or exists (select 1 from unnest(v_mark.moves) m where m.seen = 0 or v_real.labels is null));
     v_done.soon := v_done.soon or v_unread and not v_done.changed;
   end if;
-  v_done.soon := v_done.soon or exists (  -- a sender that saw it blocked notified nobody
+  v_done.soon := v_done.soon or v_mark.granted > 0 and exists (  -- a sender that saw it blocked notified nobody
     select 1 from unnest(v_next) n where n.list is null and v_lanes[array_position(v_ids, n.id)].list <> 0);
   return v_done;
 end $$;

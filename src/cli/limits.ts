@@ -56,7 +56,7 @@ export function limitsCommand(): Command {
     .addCommand(
       keyed(
         new Command('reset').description(
-          'start jobs now that wait because the vendor refused, or failed; also in Redis, if this command has it (env REDIS_URL)',
+          'start jobs now that wait because the vendor refused, or failed; also in Redis, if REDIS_URL is set',
         ),
       ).action(reset),
     )

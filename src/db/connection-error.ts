@@ -23,7 +23,7 @@ const lostWords =
 const allInUse = 'timeout exceeded when trying to connect'
 
 /** Messages of node-postgres for a server that accepts a connection, and sends nothing in time. */
-const silentWords = /^(Connection terminated due to connection timeout|timeout expired|timeout exceeded when trying)/
+const silentWords = /^(Connection terminated due to connection timeout|timeout expired)/
 
 /** Node's codes for a certificate that it does not accept. */
 const untrusted = /CERT|_SIGNATURE$/

@@ -1,9 +1,10 @@
 -- Notifies idle workers of work for which none of them was notified: a gate that opens, a transaction that decided
--- about its NOTIFY long before it committed, a job that was scheduled after they went to sleep, a sleeper that is gone.
--- It leaves work that is due within four seconds to a worker that will wake in time for it, and gives such a worker
--- half a second more. One worker looks for the whole fleet, every 2 s. It does not look for work that has been due for
--- longer than 30 s, because dead rows may stand at those times; each worker finds such work when its sleep ends. Behind
--- a gate that has just opened, it looks for all work. It deletes the gates of rules that no worker has any more.
+-- about its NOTIFY long before it committed, a job that was scheduled after they went to sleep, a job sent to a lane
+-- that was blocked until then, a sleeper that is gone. For new jobs it notifies two workers, which notify others. It
+-- leaves work that is due within four seconds to a worker that will wake in time for it, and gives such a worker half a
+-- second more. One worker looks for the whole fleet, every 2 s. It does not look for work that has been due for longer
+-- than 30 s, because dead rows may stand at those times; each worker finds such work when its sleep ends. Behind a gate
+-- that has just opened, it looks for all work. It deletes the gates of rules that no worker has any more.
 create or replace function engine.wake_for_missed_work() returns void language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -17,6 +18,7 @@ declare
   v_active bigint[];
   v_tasks text[];
   v_job bigint;
+  v_new bigint[];  -- classes that have only new jobs
 begin
   perform engine.retire_classes();
   if not exists (select 1 from sluice.idle) then return; end if;
@@ -65,5 +67,9 @@ begin
     select nullif(b.classes, '{}') from sluice.worker w
     cross join lateral engine.find_classes_without_room(w.labels, i.barred, v_late) b where w.id = i.worker)
   where i.worker = any (array(select worker from sluice.idle where barred && v_active for update skip locked));
-  perform engine.wake_workers_for_room(v_active, null);
+  v_new := array(
+    select c from unnest(v_active) c where c <> all (v_opened) and not exists (
+      select 1 from sluice.list l where l.class = c and l.due > v_since and l.due <= v_till));
+  perform engine.wake_workers_for_room(v_new, 2),
+    engine.wake_workers_for_room(array(select c from unnest(v_active) c where c <> all (v_new)), null);
 end $$;

@@ -267,7 +267,7 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
   throw error
 }
 
-/** Reports, or gives back, what a request has used that failed with this error; resolves to the error for the caller. */
+/** Reports a failed request, or gives its grant back; resolves to the error for the caller. */
 async function judgeFailure(
   error: unknown,
   hop: Hop,

@@ -84,7 +84,7 @@ export interface Takeable {
    */
   tryTake(options?: TakeOptions): Promise<Tried>
   /**
-   * Waits for its turn: calls for the same units go in their order, others take turns with them; takers and jobs that wait
+   * Waits for its turn: calls for the same units go in their order, calls for other units take turns with these; takers and jobs that wait
    * for the same bucket alternate.
    * @throws as `tryTake`, and StoreError SLUICE_TAKE_TIMEOUT as soon as it is known that no grant can come within `maxWaitMs`
    */

@@ -138,7 +138,7 @@ export class Limits {
   /**
    * Ends what a vendor's bad answers hold of a limit, or of one key of it, and lets the jobs that it refused begin now.
    * Resolves to the number of keys. A credential that is rejected still is held again at the next rejection. Holds in
-   * Redis end if this process has it.
+   * Redis end if this process is connected to it.
    * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_KEY
    */
   async reset(name: string, options: { key?: string } = {}): Promise<number> {

@@ -148,7 +148,8 @@ export class SettlementQueue {
       const bucket = places.get(name) ?? places.size
       places.set(name, bucket)
       if ('again' in report) return [{ bucket, more: report.again }]
-      if ('untilMs' in report) return [{ bucket, holdUs: Math.max(0, Math.ceil((report.untilMs - nowMs) * 1_000)) }]
+      if ('untilMs' in report)
+        return [{ bucket, holdUs: report.untilMs === 0 ? 0 : Math.max(1, Math.ceil((report.untilMs - nowMs) * 1_000)) }]
       if ('ended' in report) return [{ bucket, grant: report.grant, ended: report.ended }]
       if ('renewUs' in report) return [{ bucket, grant: report.grant, renewUs: report.renewUs, places: report.places }]
       if ('isUnused' in report) return [{ bucket, grant: report.grant, isUnused: true }]

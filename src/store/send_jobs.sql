@@ -22,6 +22,7 @@ declare
   v_old uuid[];
   v_classes bigint[];
   v_scheduled boolean;
+  v_count integer;  -- jobs of lanes that are not blocked
 begin
   with fresh as (
     insert into sluice.job (id, lane, priority, created_at, due_at, task, queue, fair, buckets, costs, tags, input,
@@ -50,12 +51,14 @@ begin
     from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(buckets) as buckets
           from fresh where due_at is null group by lane) f
     cross join lateral engine.find_arrival_classes(f.queue, f.task, f.buckets) c
-    returning class, lane
+    returning class, lane, n
+  ), ready as (
+    select class, n from arrived
+    where not p_alone or exists (select 1 from sluice.idle) and not engine.is_lane_blocked(lane)
   )
-  select array_agg(id), bool_or(due_at is not null), (
-      select array_agg(distinct class) from arrived
-      where not p_alone or exists (select 1 from sluice.idle) and not engine.is_lane_blocked(lane))
-  into v_new, v_scheduled, v_classes from fresh;
+  select array_agg(id), bool_or(due_at is not null), (select array_agg(distinct class) from ready),
+         (select sum(n) from ready)
+  into v_new, v_scheduled, v_classes, v_count from fresh;
   if p_known then
     perform engine.delete_repeated_jobs(v_new);
     v_old := array(select i.id from unnest(p_ids) i (id) group by i.id
@@ -75,5 +78,5 @@ begin
   -- classes, because a few workers could all serve the same one.
   if not p_alone or v_scheduled or 0 = any (v_classes) or cardinality(v_classes) > 1 then
     perform engine.wake_queues(array(select l ->> 'queue' from json_array_elements(p_lanes) l));
-  else perform engine.wake_workers(v_classes, greatest(2, cardinality(v_new))); end if;
+  else perform engine.wake_workers(v_classes, greatest(2, v_count)); end if;
 end $$;

@@ -3,7 +3,7 @@ import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { RecentMap } from '../core/recent-map.ts'
 
-/** Of how many kinds it is remembered how many requests go together. */
+/** How many kinds are remembered, each with how many of its requests go together. */
 const kindsMax = 1_000
 
 /** How a request leaves the line before its turn; see the fields. */

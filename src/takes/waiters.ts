@@ -15,7 +15,7 @@ export interface Denied {
   readonly place: number
 }
 
-/** How many buckets are remembered of which a notification came. */
+/** How many buckets are remembered for which a notification came. */
 const noticedMax = 10_000
 
 /** One wait of a take, until `over` is aborted. */

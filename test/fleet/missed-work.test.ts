@@ -68,6 +68,16 @@ describe.each(mainEngines)('on $name', (engine) => {
     }
   })
 
+  it('notifies two workers of a new job, also behind others that wait for a limit, and none once it is read', async () => {
+    await at.sluice.send(slow, { tenant: 'a' })
+    await sleep(other, 'slow')
+    for (let i = 0; i < 10; i++) await sleep(await member('slow'), 'slow')
+    await at.sluice.send(slow, { tenant: 'a' })
+    expect(await called()).toHaveLength(2)
+    await sleep(other, 'slow')
+    expect(await called()).toEqual([])
+  })
+
   it('no worker is notified while nothing is due, nor when none is idle', async () => {
     await sleep()
     expect(await called()).toEqual([])

@@ -268,6 +268,8 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await told(() => at.sluice.transaction((tx) => at.sluice.send(slow, { tenant }, { tx })))).toEqual([
       'default',
     ])
+    const mixed = [...copies(5, { tenant }), { tenant: 'other' }]
+    expect(await told(() => at.sluice.sendMany(slow, mixed))).toHaveLength(2)
     expect(await told(() => at.sluice.send(slow, { tenant: 'free' }))).toHaveLength(2)
     expect(await told(() => at.sluice.send(slow, { tenant: 'new' }, { id: newId() }))).toHaveLength(2)
   })
