@@ -93,7 +93,7 @@ async function inArchive<T>(
 async function list(service: string, flags: Flags, command: Command): Promise<void> {
   await inArchive(service, command, async (archive, out) => {
     const found = await archive.list(await filterOf(archive, flags), flags.max)
-    if (out.json) return out.object({ archived: found.map((one) => redactEvent(one)) })
+    if (out.json) return found.forEach((one) => out.object(redactEvent(one)))
     if (found.length === 0) return out.talk('no archived event matches')
     out.table([['EVENT', 'ID', 'HANDLER', 'ATTEMPTS', 'REASON', 'ERROR'], ...found.map(cells)])
     out.hint(`\`sluice events archive show ${service} ${found[0]?.id ?? '<id>'}\``)
@@ -112,7 +112,7 @@ async function show(service: string, id: string, _: object, command: Command): P
     if (found.length === 0)
       throw new UsageError('SLUICE_NO_SUCH_EVENT', `the archive of service "${service}" has no event ${id}`)
     for (const one of found)
-      if (out.json) out.object({ ...redactEvent(one) })
+      if (out.json) out.object(redactEvent(one))
       else out.line(JSON.stringify(redactEvent(one), undefined, 2))
     out.hint(`\`sluice events archive replay ${service} --id ${id}\``)
   })
@@ -140,6 +140,6 @@ async function exportAll(service: string, flags: Flags, command: Command): Promi
     const count = await archive.each(await filterOf(archive, flags), (one) =>
       write(JSON.stringify(redactEvent(one, flags.reveal))),
     )
-    out.hint(`${many(count, 'archived event')} written`)
+    out.talk(`${many(count, 'archived event')} written`)
   })
 }

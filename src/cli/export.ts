@@ -1,6 +1,7 @@
 /** `sluice jobs export`: writes whole records as lines of JSON, or as CSV. */
 import { once } from 'node:events'
 import { Command } from 'commander'
+import { UsageError } from '../core/errors.ts'
 import type { Job, JobFilter, State } from '../index.ts'
 import type { Act } from './bulk.ts'
 import { type FilterFlags, filterFlags, filterOf, inputOf, rejectListFlags } from './filter.ts'
@@ -26,11 +27,13 @@ export function exportCommand(
 async function exportJobs(own: JobFilter, none: Act['none'], command: Command): Promise<void> {
   const flags = command.optsWithGlobals<FilterFlags & { csv?: boolean; reveal?: boolean }>()
   const settings = await settingsOf(command)
+  if (flags.csv === true && settings.out.json)
+    throw new UsageError('SLUICE_BAD_OPTION', 'give --csv or --json; not both')
   rejectListFlags(command, 'an export writes all jobs that match')
   const wanted = filterOf(flags)
   const filter = { ...wanted, ...own, ...inputOf(wanted, own) }
   let count = 0
-  let next = 'no job matches; `sluice jobs export --help`'
+  let next: string | undefined
   await withSluice(settings, { creates: false }, async (sluice, sql) => {
     await mustKnowAll(sql, wanted)
     for await (const found of sluice.jobs.stream(filter)) {
@@ -39,10 +42,10 @@ async function exportJobs(own: JobFilter, none: Act['none'], command: Command): 
       await write(flags.csv === true ? Object.values(job).map(cell).join(',') : JSON.stringify(job))
       count++
     }
-    if (count === 0) next = (await none?.(sluice)) ?? next
+    if (count === 0) next = await none?.(sluice)
   })
-  if (count === 0) settings.out.hint(next)
-  else settings.out.talk(`${many(count, 'job')} written`)
+  settings.out.talk(count === 0 ? 'no job matches' : `${many(count, 'job')} written`)
+  if (count === 0) settings.out.hint(next ?? '`sluice jobs export --help`')
 }
 
 /** Writes a line to stdout, and waits if its reader is slower than the store. */

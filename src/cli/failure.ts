@@ -1,7 +1,7 @@
 /** Reports an error in one line, with an exit code: 0 ok, 1 failed, 2 usage, 3 store unreachable. */
 import { type Command, CommanderError } from 'commander'
 import { SluiceError, textOfError, codeOf, privilegeAdvice } from '../core/errors.ts'
-import { printable } from '../core/printable.ts'
+import { printable, quoted } from '../core/printable.ts'
 import { redactText } from '../core/redact.ts'
 import { meant, meantFlag, meantOptions } from './hints.ts'
 import { asCalled, type StoreFlags } from './output.ts'
@@ -70,7 +70,10 @@ function withHint(code: string, message: string, program: Command | undefined): 
   if (code === 'commander.excessArguments' && inner.length > 0) {
     const text = `\`sluice ${above}\` has no such command; its commands are ${inner.map((one) => one.name()).join(', ')}`
     const elsewhere = program?.commands.find((one) => one.name() === args[0])?.name()
-    return elsewhere === undefined ? text : `${text}; there is \`sluice ${elsewhere}\``
+    if (elsewhere !== undefined) return `${text}; there is \`sluice ${elsewhere}\``
+    // It may be the name, or the id, of what a command below shows.
+    if (args.length > 1 || !inner.some((one) => one.name() === 'show')) return text
+    return `${text}; \`sluice ${above} show ${quoted(args[0] ?? '')}\` shows that one`
   }
   if (code === 'commander.excessArguments' && meantOptions(above) !== undefined)
     return `${message.replace(/\.$/, '')}; ${meantOptions(above)}`

@@ -12,7 +12,7 @@ export interface FilterFlags extends Omit<
   JobFilter,
   'state' | 'since' | 'until' | 'dispatchedSince' | 'dispatchedUntil'
 > {
-  state?: State
+  state?: readonly State[]
   since?: string
   until?: string
   dispatchedSince?: string
@@ -25,8 +25,8 @@ export interface FilterFlags extends Omit<
 export function filterFlags(command: Command, states: readonly State[], usual?: readonly State[]): Command {
   if (states.length > 1) {
     const all = `any ${states.length > 3 ? 'unfinished one' : 'of these'}`
-    const help = `jobs in this state (default: ${usual?.join(', ') ?? all})`
-    command.addOption(new Option('--state <state>', help).choices(states))
+    const help = `jobs in this state, or in several with commas between (default: ${usual?.join(', ') ?? all})`
+    command.addOption(severalOf(new Option('--state <state>', help).choices(states)))
   }
   return command
     .option('--task <name>', 'jobs of this task')
@@ -50,6 +50,15 @@ export function filterFlags(command: Command, states: readonly State[], usual?: 
     .option('--input <path=value>', 'a field of the input, such as account.id=a1; may be repeated', field)
 }
 
+/** Lets an option take several of its choices, with commas between, or again and again. */
+function severalOf(option: Option): Option {
+  const { parseArg: check } = option
+  return option.argParser((text, before: readonly string[] | undefined) => [
+    ...(before ?? []),
+    ...text.split(',').map((one) => check?.(one.trim(), '') ?? one),
+  ])
+}
+
 /**
  * Rejects the options of lists for a command below `jobs`, which has them, and takes them before that command sees them.
  * @throws UsageError SLUICE_BAD_OPTION
@@ -64,7 +73,7 @@ export function rejectListFlags(command: Command, instead: string): void {
 function checkReason({ state, reason }: FilterFlags): void {
   if (
     reason === undefined ||
-    state === 'cancelled' ||
+    state?.includes('cancelled') === true ||
     [...failureReasons, ...scheduledReasons].some((one) => one === reason)
   )
     return

@@ -46,7 +46,7 @@ async function listJobs(flags: ListFlags, command: Command): Promise<void> {
   if (out.json) return jobs.forEach((job) => out.object(job))
   const last = jobs.at(-1)
   if (last === undefined) {
-    out.talk(flags.state === undefined ? 'no unfinished jobs match' : `no ${flags.state} jobs match`)
+    out.talk(flags.state === undefined ? 'no unfinished jobs match' : `no ${flags.state.join(' or ')} jobs match`)
     if (flags.service !== undefined || flags.event !== undefined)
       return out.hint('`sluice events list` has services, types and handlers')
     return out.hint(flags.state === undefined ? '`sluice jobs --state done`, or `--state failed`' : '`sluice status`')

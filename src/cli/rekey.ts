@@ -1,5 +1,6 @@
 /** `sluice limits rekey`: moves waiting jobs from one key of a limit to another. */
 import { Command } from 'commander'
+import { UsageError } from '../core/errors.ts'
 import { type Act, changeFound } from './bulk.ts'
 import { withLimit } from './known.ts'
 
@@ -23,6 +24,8 @@ export function rekeyCommand(): Command {
 }
 
 async function rekey(name: string, flags: Flags, command: Command): Promise<void> {
+  if (flags.key === flags.to)
+    throw new UsageError('SLUICE_BAD_OPTION', `--key and --to are the same key "${flags.to}": nothing would change`)
   const keys = { from: flags.key, to: flags.to }
   const act: Act = {
     verb: 'rekey',

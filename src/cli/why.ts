@@ -22,7 +22,9 @@ export function whyCommand(): Command {
 }
 
 async function explain(text: string | undefined, { task }: { task?: string }, command: Command): Promise<void> {
-  if ((text === undefined) === (task === undefined))
+  if (text !== undefined && task !== undefined)
+    throw new UsageError('SLUICE_BAD_OPTION', 'give the id of a job, or --task <name>; not both')
+  if (text === undefined && task === undefined)
     throw new UsageError('SLUICE_BAD_OPTION', 'give the id of a job (`sluice jobs` lists them), or --task <name>')
   if (text !== undefined) checkIdPart(text)
   const [out, { id, why, job }] = await inStore(command, async (sluice, sql) => {

@@ -127,6 +127,16 @@ for (const store of stores) {
         expect(heading).toContain('id,state,reason,task')
         expect(lines).toHaveLength(1)
         expect(lines[0]).toContain('""message"":""no, \\""never\\')
+        expect(await project.runWarm(['jobs', 'export', '--csv', '--json'])).toMatchObject({
+          code: 2,
+          out: '',
+          err: expect.stringContaining('--csv or --json; not both'),
+        })
+        expect(await project.runWarm(['jobs', 'export', '--state', 'failed', '--error', 'nobody says'])).toEqual({
+          code: 0,
+          out: '',
+          err: 'no job matches\nnext: `sluice jobs export --help`\n',
+        })
         expect(
           await warm(
             'retry',
@@ -142,6 +152,9 @@ for (const store of stores) {
           ),
         ).toEqual([{ retried: 2, stopped: false }])
         expect(await warm('jobs', '--task', 'fails', '--queue', 'default')).toHaveLength(2)
+        expect(await warm('jobs', '--task', 'fails', '--state', 'scheduled')).toEqual([])
+        for (const states of [['scheduled,waiting'], ['scheduled', '--state', 'waiting']])
+          expect(await warm('jobs', '--task', 'fails', '--state', ...states)).toHaveLength(2)
       },
       300_000,
     )

@@ -126,6 +126,8 @@ it('the command line shows the archive of a service on RabbitMQ, replays it and 
   ]
   expect(list.out).toMatch(/demo.number.even .+ log +1 +refused +unlucky/)
   const [found] = objects(exported.out)
+  expect(exported.err).toMatch(/^1 archived event written$/m)
+  expect(objects((await archive('list', 'numbers', '--json')).out)).toEqual([found])
   expect(found).toMatchObject({ type: 'demo.number.even', handler: 'log', reason: 'refused', attempt: 1 })
   for (const id of [String(found?.['id']), String(found?.['id']).slice(-8)])
     expect((await archive('show', 'numbers', id)).out).toContain('unlucky')

@@ -5,6 +5,8 @@ import { afterAll, beforeAll, expect, it } from 'vitest'
 import { build } from '../../src/cli/program.ts'
 import { event, fail, limit, schedule, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+import { until } from '../until.ts'
 import { createProject, objects, type Project, tasksFile } from './program.ts'
 
 const page = readFileSync(new URL('../../docs/json.md', import.meta.url), 'utf8')
@@ -29,7 +31,9 @@ const handler = seen.on(() => {}, { name: 'count' })
 
 let sluice: Sluice
 let project: Project
-let ids: Record<'waiting' | 'failed' | 'event', string>
+/** The same with events over RabbitMQ. */
+let overRabbit: Project
+let ids: Record<'waiting' | 'failed' | 'event' | 'archived', string>
 beforeAll(async () => {
   const { url } = await freshDatabase()
   sluice = await Sluice.open({ store: url, service: 'demo' })
@@ -52,11 +56,18 @@ export const nightly = schedule('nightly', { task: fails, cron: '0 3 * * *', zon
   )
   const waiting = await sluice.send(sync, { accountId: 'a1' }, { delay: '1h' })
   await sluice.work(work)
-  ids = { waiting, failed, event: made }
+  const { url: amqp } = await freshBroker()
+  overRabbit = createProject({ DATABASE_URL: url, SLUICE_SERVICE: 'demo', SLUICE_EVENTS: 'rabbitmq', AMQP_URL: amqp })
+  const emitter = await Sluice.open({ store: url, service: 'demo', events: 'rabbitmq', amqp })
+  const archived = await emitter.events.emit(event('demo.nobody'), {})
+  await until(async () => (await emitter.events.archive('sluice.unrouted').count()) === 1)
+  await emitter.close()
+  ids = { waiting, failed, event: made, archived }
 })
 afterAll(async () => {
   await sluice.close()
   await project.close()
+  await overRabbit.close()
 })
 
 const why = ['--reason', 'a test']
@@ -98,6 +109,8 @@ const calls: (readonly [string, (of: typeof ids) => string[]])[] = [
   ['`events emit`', () => ['events', 'emit', 'demo.number.even', '{"number":6}']],
   ['`events replay`, ', () => ['events', 'replay', '--service', 'demo', '--yes']],
   ['`events discard` with', () => ['events', 'discard', '--service', 'demo', '--yes']],
+  ['`events archive list`', () => ['events', 'archive', 'list', 'sluice.unrouted']],
+  ['`events archive show`', ({ archived }) => ['events', 'archive', 'show', 'sluice.unrouted', archived]],
   ['`events remove`', () => ['events', 'remove', 'demo', 'gone']],
   ['`jobs edit`', ({ failed }) => ['jobs', 'edit', failed, '{}', '--dry-run']],
   ['the same with `--dry-run`', () => ['retry', '--task', 'broken', '--dry-run']],
@@ -124,7 +137,8 @@ it('with --json each command prints the fields that its row of the page has', as
     const args = [...argsOf(ids), '--json']
     const row = rows.find(({ commands }) => commands.includes(words))
     // Tasks stay in the process that has loaded them.
-    const { out, err } = await (args.includes('--tasks') ? project.run(args) : project.runWarm(args))
+    const place = args.includes('archive') ? overRabbit : project
+    const { out, err } = await (args.includes('--tasks') ? place.run(args) : place.runWarm(args))
     const found = Object.keys(objects(out)[0] ?? {})
     const what = `${args.join(' ')}: ${err}`
     expect(row?.fields.map(({ name }) => name) ?? [], what).toEqual(expect.arrayContaining(found))
@@ -134,7 +148,7 @@ it('with --json each command prints the fields that its row of the page has', as
 })
 
 /** Commands that print no JSON, go on until they are stopped, or need a broker. */
-const others = /^(completion|demo|dev|work|release|limits redis|events export|events archive.*)$/
+const others = /^(completion|demo|dev|work|release|limits redis|events export|events archive( export)?)$/
 
 it('the page names every command, and each row is tested', async () => {
   const pathsOf = ({ commands }: Command, path: string): string[] =>

@@ -45,6 +45,14 @@ describe('a usage error ends with exit code 2 and one line', () => {
     ['an unknown command', ['frobnicate'], 'SLUICE_USAGE', 'frobnicate'],
     ['an unknown option', ['jobs', '--frob'], 'SLUICE_USAGE', '--frob'],
     ['an unknown state', ['jobs', '--state', 'lost'], 'SLUICE_USAGE', 'lost'],
+    ['an unknown state among others', ['jobs', '--state', 'waiting,lost'], 'SLUICE_USAGE', 'lost'],
+    ['a limit as a command', ['limits', 'crm'], 'SLUICE_USAGE', '; `sluice limits show crm` shows that one'],
+    [
+      'the same key twice',
+      ['limits', 'rekey', 'crm', '--key', 'a1', '--to', 'a1', '--yes'],
+      'SLUICE_BAD_OPTION',
+      'same key "a1"',
+    ],
     [
       'numbers as an argument',
       ['limits', 'set', 'crm', '5/s', '--reason', 'x'],
@@ -61,6 +69,7 @@ describe('a usage error ends with exit code 2 and one line', () => {
     ['a number out of range', ['send', 'plain', '{"n":1}', '--repeat', '0'], 'SLUICE_USAGE', '1 to 100000'],
     ['a missing argument', ['jobs', 'show'], 'SLUICE_USAGE', 'id'],
     ['neither an id nor a task', ['why'], 'SLUICE_BAD_OPTION', '--task'],
+    ['an id and a task', ['why', '01a1fc6b', '--task', 'plain'], 'SLUICE_BAD_OPTION', 'not both'],
     ['an input that does not fit', ['send', 'plain', '{"n":"1"}'], 'SLUICE_INVALID_INPUT', 'n: '],
     ['bad JSON', ['send', 'plain', '{n:1}'], 'SLUICE_BAD_JSON', 'not JSON'],
     ['a missing key', ['send', 'sync-contact', '{}'], 'SLUICE_MISSING_KEY', 'accountId'],
