@@ -35,7 +35,7 @@ export class Presence {
     const { name } = this
     const { broker, clock, log, tasks, running: active } = options
     const time = new LogicalTime()
-    const events = (this.events = new WorkerEvents({ broker, clock, log, name, time, active }))
+    const events = (this.events = new WorkerEvents({ broker, clock, log, name, time, tasks, active }))
     this.#control = new RemoteControl({
       ...options,
       name,

@@ -19,6 +19,8 @@ export interface WorkerEventsOptions {
   /** Celery's name of this worker. */
   name: string
   time: LogicalTime
+  /** Tasks by all their names. */
+  tasks: ReadonlyMap<string, unknown>
   /** Attempts that run now. */
   active(): number
 }
@@ -35,7 +37,7 @@ export class WorkerEvents {
   #stop: AbortController | undefined
   #waiting: Fresh[] = []
   #isFailing = false
-  /** How many calls this process has reported, by task. */
+  /** How many calls this process has reported, by task; without those of tasks that it does not have, whose names anybody can make up. */
   readonly totals: Record<string, number> = {}
   /** Its answers to requests that switch events on and off. */
   readonly answers: Answers = {
@@ -108,7 +110,7 @@ export class WorkerEvents {
     { id: uuid, state, value, traceback }: TaskResult,
     { task, startedMs, endedMs }: { task: string; startedMs: number | null; endedMs: number | null },
   ): void {
-    if (state !== 'RETRY') this.totals[task] = (this.totals[task] ?? 0) + 1
+    if (state !== 'RETRY' && this.#options.tasks.has(task)) this.totals[task] = (this.totals[task] ?? 0) + 1
     if (!this.isOn) return
     const atMs = endedMs ?? undefined
     const exception = `${typeOf(value)}(${reprOf(argsOf(value)).slice(1, -1)})`

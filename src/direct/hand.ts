@@ -87,6 +87,8 @@ export class Hand {
   #open = 0
   /** Attempts whose ends are not sent yet. */
   #ending = 0
+  /** Messages whose ends could not be sent, and are tried again. */
+  #unsent = 0
   #isStopping = false
   readonly #settled = new Waiters()
 
@@ -322,6 +324,7 @@ export class Hand {
   async #carryOut(entry: MessageInHand, carry: () => Promise<void>): Promise<void> {
     const { clock, log, acksEarly } = this.#options
     const { signal } = this.#end
+    let isUnsent = false
     for (;;) {
       try {
         await this.#carry(entry, carry)
@@ -330,7 +333,10 @@ export class Hand {
         entry.delivery.ack()
         break
       } catch (error) {
-        log.warn('what became of a message of Celery cannot be sent now; it is tried again', { err: error })
+        // However many messages wait, an outage has one warning, and a line at its end.
+        if (!isUnsent && this.#unsent++ === 0)
+          log.warn('what became of messages of Celery cannot be sent now; it is tried again', { err: error })
+        isUnsent = true
         entry.mayHaveBeenSent ||= codeOf(error) === 'SLUICE_BROKER_SILENT'
         await clock.sleep(retryMs, signal)
         if (error instanceof StoreError && !signal.aborted) continue
@@ -339,13 +345,11 @@ export class Hand {
         break
       }
     }
+    if (isUnsent && --this.#unsent === 0) log.info('no end of a message of Celery waits to be sent any more')
     this.#forget(entry)
   }
 
-  /**
-   * Carries out the end of a message. A message that no server will ever take, because its headers have become too long
-   * for example, is parked.
-   */
+  /** Carries out the end of a message, or parks it if no server will ever take it, because its headers are too long for example. */
   #carry(entry: MessageInHand, carry: () => Promise<void>): Promise<void> {
     return carry().catch((error: unknown) => {
       if (error instanceof StoreError) throw error
@@ -353,10 +357,7 @@ export class Hand {
     })
   }
 
-  /**
-   * Sends a message that this worker has not begun to its queue again. If the server did that, it would mark the
-   * message as perhaps begun by a lost worker.
-   */
+  /** Sends a message that was not begun here to its queue again. The server would mark it as perhaps begun by a lost worker. */
   #giveBack(entry: MessageInHand & Pick<Entry, 'progress'>): void {
     const { delivery, progress } = entry
     if (!delivery.isRedelivered) return this.#settle(entry, () => this.#options.ends.sendLater(entry, progress, 0))

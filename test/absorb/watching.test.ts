@@ -1,5 +1,7 @@
 /** Points of the conformance list: what Celery sees of a worker of ours while it works. RabbitMQ and Redis are the brokers. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { WorkerEvents } from '../../src/absorb/worker-events.ts'
+import { systemClock } from '../../src/core/clock.ts'
 import { startRedis } from '../servers/redis.ts'
 import { until } from '../until.ts'
 import { absorb, openStage } from './stage.ts'
@@ -127,4 +129,13 @@ describe.each(['RabbitMQ', 'Redis'])('over %s', (kind) => {
     expect(await stage.result(await stage.send('add', [1]))).toEqual(['SUCCESS', 1])
     expect(worker.running).toBe(0)
   })
+})
+
+it('a worker counts calls by the names of its tasks, and keeps no name that somebody has made up', () => {
+  const tasks = new Map([['add', {}]])
+  const events = new WorkerEvents({ clock: systemClock, name: 'one', tasks, active: () => 0 } as never)
+  const how = { startedMs: null, endedMs: null }
+  for (const task of ['add', 'made.up', 'add', 'made.up.too'])
+    events.sendEnd({ id: 'a', state: 'SUCCESS', value: 1, traceback: undefined }, { task, ...how })
+  expect(events.totals).toEqual({ add: 2 })
 })

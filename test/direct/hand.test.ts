@@ -4,7 +4,8 @@ import type { Delivery } from '../../src/amqp/broker.ts'
 import type { Reports } from '../../src/claim/outlet.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { systemClock } from '../../src/core/clock.ts'
-import { silent } from '../../src/core/log.ts'
+import { StoreError } from '../../src/core/errors.ts'
+import { logTo } from '../../src/core/log.ts'
 import { Hand } from '../../src/direct/hand.ts'
 import { limit, task } from '../../src/index.ts'
 import { until } from '../until.ts'
@@ -23,16 +24,27 @@ function noting(slots = 9, limiter?: object) {
   const back: string[] = []
   const running = new Set<ClaimedJob>()
   const later = { ms: 0 }
+  const logged: string[] = []
+  /** While it is away, what is lost cannot be reported. */
+  const server = { isAway: false, tries: 0 }
   const limits = limiter === undefined ? [] : [limit('crm', { rate: '1/s' })]
   const hand = new Hand({
-    clock: { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + later.ms },
-    log: silent,
+    clock: {
+      ...systemClock,
+      monotonicMs: () => systemClock.monotonicMs() + later.ms,
+      sleep: () => new Promise<void>((resolve) => setImmediate(resolve)),
+    },
+    log: logTo((level, text) => logged.push(`${level}: ${text}`)),
     labels: {},
     tasks: new Map([['note', task('note', { limits, mode: 'at-most-once', run: () => undefined })]]),
     limits: limiter && { limiter, bookings: { findBooked: () => undefined } },
     ends: {
       reportBegun() {},
-      handleCrash: async ({ message }: { message: { id: string } }) => void crashed.push(message.id),
+      async handleCrash({ message }: { message: { id: string } }) {
+        server.tries++
+        if (server.isAway) throw new StoreError('SLUICE_BROKER_UNREACHABLE', 'it is away')
+        crashed.push(message.id)
+      },
       sendLater: async ({ message }: { message: { id: string } }) => void back.push(message.id),
       endAttempt: async () => {},
     },
@@ -54,7 +66,7 @@ function noting(slots = 9, limiter?: object) {
     }),
   } as never)
   const take = (id: string, more: Parameters<typeof delivered>[1]) => hand.take(delivered(id, more), 'celery')
-  return { hand, take, started, crashed, back, later }
+  return { hand, take, started, crashed, back, later, logged, server }
 }
 
 it('a worker begins waiting messages when they come again, as what no worker has begun', async () => {
@@ -80,6 +92,18 @@ it('a worker counts a message that comes again long after the connection is back
   take('late', { isRedelivered: true, isInHand: true })
   await until(() => started.length + crashed.length === 2)
   expect(crashed).toEqual(['late'])
+})
+
+it('a worker logs once that what became of its messages cannot be sent, and once that it is', async () => {
+  const { hand, take, crashed, logged, server } = noting()
+  server.isAway = true
+  for (const id of ['a', 'b', 'c']) take(id, { isRedelivered: true, isInHand: true })
+  await until(() => server.tries > 9, 'each is tried again')
+  expect(logged).toEqual([expect.stringMatching(/^warn: what became of messages/)])
+  server.isAway = false
+  await until(() => hand.running === 0, 'all are sent')
+  expect(crashed.toSorted()).toEqual(['a', 'b', 'c'])
+  expect(logged.slice(1)).toEqual([expect.stringMatching(/^info: no end of a message/)])
 })
 
 it('a worker begins no messages that wait for a slot when what runs is stopped at once', async () => {
