@@ -14,21 +14,24 @@ export class RedisWatch {
   #listening: Listening | undefined
   #failedMs = -Infinity
   #isClosed = false
+  #disarm = () => {}
 
   /** @param onChange called with a key that was changed after it was read; empty: perhaps all were */
   constructor(onChange: (key: string) => void) {
     this.#onChange = onChange
   }
 
-  /** Begins, unless Redis does not allow it: then nothing can be watched. */
+  /** Begins; while Redis does not allow it, nothing can be watched, and it tries again. */
   async open(url: string): Promise<void> {
     const listening = await listenRedis(url, channel, this.#onChange).catch(() => undefined)
     if (this.#isClosed) listening?.close()
+    else if (listening === undefined) this.#disarm = systemClock.after(againMs, () => void this.open(url))
     else this.#listening = listening
   }
 
   close(): void {
     this.#isClosed = true
+    this.#disarm()
     this.#listening?.close()
   }
 

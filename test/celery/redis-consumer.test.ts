@@ -58,12 +58,6 @@ async function openMixing() {
   return { on, dropNext: () => void (isDropping = true), failOn: (part: string) => void (failing = part) }
 }
 
-/** A message as a producer writes it. */
-async function envelope(n: number): Promise<unknown> {
-  await producer.delay('add', [n], { queue: 'envelopes' })
-  return admin.send('RPOP', [`${prefix}envelopes`])
-}
-
 const number = async (command: string, key: string) => Number(await admin.send(command, [prefix + key]))
 
 /** Runs fixtures/peer.py, a program with stock Celery. */
@@ -308,41 +302,6 @@ describe('a worker of ours on Redis', () => {
         [-Infinity, 12_345_678_901_234_567_890n],
       ]),
     )
-  })
-
-  it('rests while nothing comes, and begins at once what comes then', async () => {
-    const real = openRedis(redis.url) as RedisConnection
-    await real.open()
-    let lookedMs = 0
-    const on = Object.assign(Object.create(real) as RedisConnection, {
-      send(command: string, args: readonly string[]) {
-        lookedMs = performance.now()
-        return real.send(command, args)
-      },
-      close: () => real.close(),
-    })
-    const { got } = await receive({ prefetch: 20 }, on)
-    // Longer than thirty looks of a worker that does not rest.
-    const restMs = 300
-    let waitedMs = 0
-    for (let n = 1; n <= 6; n++) {
-      await until(() => performance.now() - lookedMs > restMs, 'it rests')
-      const sentMs = performance.now()
-      if (n % 2 === 0) await producer.delay('add', [n], { priority: 9 })
-      // As another worker puts a message off.
-      else await admin.send('ZADD', [prefix + waitingKey, '1', `${prefix}celery\n${String(await envelope(n))}`])
-      await until(() => got.length === n, 'it arrives')
-      waitedMs += performance.now() - sentMs
-    }
-    expect(waitedMs).toBeLessThan(6 * restMs)
-  })
-
-  it('whose user may not watch keys looks again and again', async ({ onTestFinished }) => {
-    await admin.send('ACL', ['SETUSER', 'blind', 'on', '>secret', '~*', '&*', '+@all', '-client|tracking'])
-    onTestFinished(async () => void (await admin.send('ACL', ['DELUSER', 'blind'])))
-    const { got } = await receive({ url: redis.url.replace('://', '://blind:secret@') })
-    await producer.delay('add', [1])
-    await until(() => got.length === 1)
   })
 
   it('goes on after its connections are lost, and loses no message', async () => {
