@@ -8,6 +8,7 @@ import { hasKeys, type LimitLine } from '../operations/limit-line.ts'
 import { Limits } from '../operations/limits.ts'
 import type { PgliteDb } from '../db/pglite.ts'
 import { abandoned, unattended } from './backlog.ts'
+import { connections } from './connections.ts'
 import { restores, steps } from './epoch.ts'
 import { fail, ok, warn, type Finding } from './finding.ts'
 import { fleet } from './fleet.ts'
@@ -71,6 +72,8 @@ export const checks = placed({
   steps,
   restores,
   pooler,
+  // A pooler opens as many as it is configured to.
+  connections: async (at) => (at.store.url === at.store.directUrl ? connections(at) : undefined),
   listen,
   workers,
   handlers,

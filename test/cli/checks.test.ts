@@ -4,6 +4,7 @@ import { systemClock } from '../../src/core/clock.ts'
 import { checks } from '../../src/cli/checks.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import { openPg } from '../../src/db/pg.ts'
+import { enter } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 
 it('doctor names a transaction that has held back vacuuming for more than 5 minutes', async () => {
@@ -55,4 +56,26 @@ it('doctor notices a server that takes no writes, as a standby does', async () =
   })
   await admin.query(`alter database ${new URL(url).pathname.slice(1)} reset default_transaction_read_only`)
   await admin.end()
+})
+
+it('doctor compares the connections of processes with what the server, the database and the role allow', async () => {
+  const { url, adminUrl } = await freshDatabase()
+  const db = openPg({ url, clock: systemClock })
+  const found = () =>
+    checks['connections']?.({ store: { db, url, directUrl: url, owner: false, embedded: false }, schema: 'sluice' })
+  const admin = new pg.Client(adminUrl)
+  await admin.connect()
+  const allow = (most: number) =>
+    admin.query(`alter database ${new URL(url).pathname.slice(1)} connection limit ${most}`)
+  await allow(50)
+  expect(await found()).toMatchObject({ status: 'ok', text: expect.stringContaining('accepts 50 connections') })
+  for (let pid = 1; pid <= 3; pid++)
+    await db.query('update sluice.worker set pid = $1 where id = $2', [pid, await enter(db)])
+  expect(await found()).toMatchObject({
+    status: 'warn',
+    text: expect.stringMatching(/3 programs with workers may open 54, .*: raise max_connections/),
+  })
+  await allow(-1)
+  await admin.end()
+  await db.close()
 })

@@ -114,6 +114,7 @@ it.concurrent('migrate prints its plan, carries it out, and then has nothing to 
     bloat: 'ok',
     wraparound: 'ok',
     pooler: 'ok',
+    connections: 'ok',
     clock: 'ok',
     listen: 'ok',
     workers: 'warn',
