@@ -28,6 +28,7 @@ const awayMs = 2_000
 const jitterMs = 50
 const jitterPart = 0.05
 
+/** Grants that were too old within so many ms of each other count once. */
 const agedMs = 500
 
 /** The messages of one worker that wait for a slot. */
