@@ -85,6 +85,8 @@ export class Absorber {
   #waiting: Incoming[] = []
   #gatherEnd = new AbortController()
   #working: Promise<void> | undefined
+  /** Batches and revocations that could not be recorded, and are tried again. */
+  #unrecorded = 0
 
   constructor(options: AbsorberOptions) {
     this.#options = options
@@ -135,15 +137,9 @@ export class Absorber {
   /** However long the store is away, because a program of Celery sends its request once. */
   async #revoke(ids: readonly string[], isTerminated: boolean): Promise<void> {
     const { store } = this.#options
-    for (;;)
-      try {
-        await store.run('absorb/revoke_calls', [ids, isTerminated])
-        return this.#reporter.wake()
-      } catch (error) {
-        if (isPoison(error) || this.#stop.signal.aborted) throw error
-        store.log.warn('what a program of Celery revokes cannot be recorded now; it is tried again', { err: error })
-        await store.clock.sleep(retryMs, this.#stop.signal)
-      }
+    const record = () => store.run('absorb/revoke_calls', [ids, isTerminated])
+    await this.#insist(record, (error) => isPoison(error) || this.#stop.signal.aborted)
+    this.#reporter.wake()
   }
 
   async #findInHand(kind: string): Promise<CallInHand[]> {
@@ -184,17 +180,34 @@ export class Absorber {
 
   /** Absorbs a batch, however long the store or the broker is away: a queue may count how often a message went back. */
   async #absorbAll(batch: Incoming[]): Promise<void> {
+    let left = batch
+    const absorb = () => this.#absorb((left = left.filter(({ isInHand }) => isInHand)))
+    await this.#insist(absorb, () => false).catch(() => {
+      for (const incoming of left) incoming.requeue()
+    })
+  }
+
+  /** Tries until it succeeds. @throws an error that is hopeless; once this is to stop, any error */
+  async #insist(record: () => Promise<unknown>, isHopeless: (error: unknown) => boolean): Promise<void> {
     const { clock, log } = this.#options.store
-    for (let left = batch; left.length > 0; left = left.filter(({ isInHand }) => isInHand))
-      try {
-        return await this.#absorb(left)
-      } catch (error) {
-        log.warn('messages of Celery producers cannot be recorded now; it is tried again', { err: error })
-        await clock.sleep(retryMs, this.#stop.signal)
-        if (!this.#stop.signal.aborted) continue
-        for (const incoming of left) incoming.requeue()
-        return
-      }
+    let isUnrecorded = false
+    try {
+      for (;;)
+        try {
+          return void (await record())
+        } catch (error) {
+          if (isHopeless(error)) throw error
+          // However much waits, an outage has one warning, and a line at its end.
+          if (!isUnrecorded && this.#unrecorded++ === 0)
+            log.warn('what programs of Celery send or revoke cannot be recorded now; it is tried again', { err: error })
+          isUnrecorded = true
+          await clock.sleep(retryMs, this.#stop.signal)
+          if (this.#stop.signal.aborted) throw error
+        }
+    } finally {
+      if (isUnrecorded && --this.#unrecorded === 0 && !this.#stop.signal.aborted)
+        log.info('nothing that programs of Celery send or revoke waits to be recorded any more')
+    }
   }
 
   async #absorb(batch: readonly Incoming[]): Promise<void> {
@@ -289,8 +302,8 @@ export class Absorber {
     const reason = textOfError(cause)
     // First, because this is repeated until all of it has succeeded, and a result may come twice.
     if (message !== undefined) await this.#results.refuse(message, incoming.queue, cause)
-    await park(broker, incoming.message, incoming.queue, reason)
-    logParked(store.log, incoming.queue, message, reason)
+    const parked = await park({ broker, log: store.log }, incoming.message, incoming.queue, reason)
+    logParked(store.log, incoming.queue, parked, message, reason)
     incoming.ack()
   }
 }

@@ -15,14 +15,32 @@ function parkingOf(queue: string): string {
   return `${queue}.parked`
 }
 
-/** Puts a copy of a message aside. Resolves when the broker has it; the errors are those of the broker. */
-export async function park(broker: CeleryBroker, message: WireMessage, queue: string, reason: string): Promise<void> {
-  const to = { exchange: '', routingKey: parkingOf(queue) }
+/** The queue of those that the broker does not take there, because the key is no list, for example, or a right is lacking. */
+const otherParking = 'sluice.parked'
+
+/** Puts a copy of a message aside. Resolves to its queue when the broker has it; the errors are those of the broker. */
+export async function park(
+  { broker, log }: { broker: CeleryBroker; log: Log },
+  message: WireMessage,
+  queue: string,
+  reason: string,
+): Promise<string> {
+  const parking = parkingOf(queue)
+  const send = async (one: WireMessage, to: string, why: string) => {
+    await broker.send(addReason(one, why), { exchange: '', routingKey: to })
+    return to
+  }
+  const short = () => dropLongHeaders(message)
   try {
-    await broker.send(addReason(message, reason), to)
+    return await send(message, parking, reason).catch((error: unknown) => {
+      if (error instanceof StoreError) throw error
+      return send(short(), parking, reason)
+    })
   } catch (error) {
     if (error instanceof StoreError) throw error
-    await broker.send(addReason(dropLongHeaders(message), reason), to)
+    const parked = await send(short(), otherParking, `from the queue "${queue}": ${reason}`)
+    log.error('a queue for messages that cannot be carried out is refused', { queue: parking, err: error })
+    return parked
   }
 }
 
@@ -45,8 +63,14 @@ function dropLongHeaders(message: WireMessage): WireMessage {
   }
 }
 
-/** Logs that a message was put aside. @param seen the message, as far as it was read */
-export function logParked(log: Log, queue: string, seen: Pick<TaskMessage, 'task' | 'id'> | undefined, reason: string) {
-  const about = { queue, parked: parkingOf(queue), task: seen?.task, id: seen?.id, reason }
+/** Logs that a message was put aside, in the queue `parked`. @param seen the message, as far as it was read */
+export function logParked(
+  log: Log,
+  queue: string,
+  parked: string,
+  seen: Pick<TaskMessage, 'task' | 'id'> | undefined,
+  reason: string,
+) {
+  const about = { queue, parked, task: seen?.task, id: seen?.id, reason }
   log.error('a message of a Celery producer cannot be carried out, and is parked', about)
 }

@@ -138,15 +138,26 @@ class RedisCarrier implements Carrier {
     ended: AbortSignal,
     onMessage: (message: WireMessage) => unknown,
   ): Promise<void> {
+    let isLost = false
     while (!ended.aborted)
       try {
         const found = await next()
-        if (Array.isArray(found)) await onMessage(readEnvelope(String(found[1])).message)
+        isLost = false
+        if (Array.isArray(found)) await this.#read(String(found[1]), onMessage)
       } catch (error) {
         if (ended.aborted) return
-        this.#place.log.warn('a reply of a Celery worker is left out, or Redis is not there', { err: error })
+        if (!isLost) this.#place.log.warn('replies of Celery workers cannot be received from Redis now', { err: error })
+        isLost = true
         await systemClock.sleep(againAfterMs, ended)
       }
+  }
+
+  async #read(text: string, onMessage: (message: WireMessage) => unknown): Promise<void> {
+    try {
+      await onMessage(readEnvelope(text).message)
+    } catch (error) {
+      this.#place.log.warn('a reply of a Celery worker cannot be read; it is left out', { err: error })
+    }
   }
 
   async #bound({ exchange, routingKey }: Address): Promise<string[]> {

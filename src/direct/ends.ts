@@ -90,8 +90,8 @@ export class Ends {
   ): Promise<void> {
     const reason = textOfError(cause)
     if (message !== undefined && call !== undefined) await this.#send(refusedResult(message, cause), { message, call })
-    await this.#park(delivery, queue, reason)
-    logParked(this.#options.log, queue, message, reason)
+    const parked = await this.#park(delivery, queue, reason)
+    logParked(this.#options.log, queue, parked, message, reason)
   }
 
   /** Handles the loss of a worker that had this message, and perhaps executed it. */
@@ -191,7 +191,7 @@ export class Ends {
   }
 
   /** Sends a part of an end once: when a part cannot be sent, the whole end is repeated, but not the parts that were sent. */
-  async #sendOnce({ sent }: Entry, part: string, send: () => Promise<void>): Promise<void> {
+  async #sendOnce({ sent }: Entry, part: string, send: () => Promise<unknown>): Promise<void> {
     if (sent.has(part)) return
     await send()
     sent.add(part)
@@ -232,9 +232,10 @@ export class Ends {
     await celery.send(wire, { exchange: '', routingKey: queue })
   }
 
-  #park(delivery: Delivery, queue: string, reason: string, more: Record<string, unknown> = {}): Promise<void> {
+  #park(delivery: Delivery, queue: string, reason: string, more: Record<string, unknown> = {}): Promise<string> {
+    const { celery: broker, log } = this.#options
     const message = readDelivery(delivery)
-    return park(this.#options.celery, { ...message, headers: { ...message.headers, ...more } }, queue, reason)
+    return park({ broker, log }, { ...message, headers: { ...message.headers, ...more } }, queue, reason)
   }
 
   /** Sends the last result of a task, and the tasks that follow it. */

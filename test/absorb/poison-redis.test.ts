@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { z } from 'zod'
 import { task } from '../../src/index.ts'
+import { direct } from '../direct/stage.ts'
 import { startRedis } from '../servers/redis.ts'
 import { connectRedis, type Connection } from '../servers/resp.ts'
 import { until } from '../until.ts'
@@ -59,3 +60,27 @@ it('messages with NaN as their priority are carried out, or parked, and hold up 
   await until(() => calls.length === 1, 'it runs')
   expect(Number(await admin.send('LLEN', ['celery.parked']))).toBe(1)
 })
+
+it.for(['with a store', 'without'])(
+  'a message that cannot be parked in its own list is parked in another one by a worker %s, and holds up no other',
+  async (how, context) => {
+    await admin.send('FLUSHALL', [])
+    await admin.send('SET', ['celery.parked', 'no list'])
+    const calls: unknown[] = []
+    const note = task('note', { input: z.unknown(), run: (input) => void calls.push(input) })
+    for (const name of ['nobody.knows', 'note']) await admin.send('LPUSH', ['celery', written(name, '1')])
+    const isDirect = how === 'without'
+    await (isDirect ? direct(context, [note], { celeryBroker: redis.url }) : absorb(redis.url, [note], context))
+    await until(() => calls.length === 1, 'the other one runs')
+    const parked = async () => (await admin.send('LRANGE', ['sluice.parked', '0', '-1'])) as string[]
+    await until(async () => (await parked()).length > 0, 'it is parked')
+    const [text = '', ...others] = await parked()
+    expect(others).toEqual([])
+    const { headers } = JSON.parse(text) as { headers: Record<string, string> }
+    expect(headers).toMatchObject({
+      task: 'nobody.knows',
+      'x-sluice-reason': expect.stringMatching(/^from the queue "celery": no worker here has a task/),
+    })
+    await until(async () => Number(await admin.send('HLEN', ['unacked'])) === 0, 'nothing is in hand')
+  },
+)

@@ -5,19 +5,24 @@ import { writeRequest } from '../../src/celery/control.ts'
 import type { WireMessage } from '../../src/celery/wire.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
+import { logTo } from '../../src/core/log.ts'
 import type { Db } from '../../src/db/db.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { task } from '../../src/index.ts'
 import { plain } from './stage.ts'
 
-it('a revocation is recorded as soon as the store is back, and answered then', async ({ onTestFinished }) => {
+it('revocations are recorded as soon as the store is back, and answered then; the outage is logged once', async ({
+  onTestFinished,
+}) => {
   let isAway = true
   let pauses = 0
   const sleep = async () => {
     pauses++
     await new Promise((resolve) => setImmediate(resolve))
   }
-  const store = storeOn({} as Db, { clock: { ...systemClock, sleep } })
+  const logged: string[] = []
+  const log = logTo((level, text) => logged.push(`${level}: ${text}`))
+  const store = storeOn({} as Db, { clock: { ...systemClock, sleep }, log })
   const recorded: unknown[] = []
   store.run = async (name: string, args: readonly unknown[] = []) => {
     if (isAway) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
@@ -45,12 +50,22 @@ it('a revocation is recorded as soon as the store is back, and answered then', a
   })
   await absorber.start()
   onTestFinished(() => absorber.close())
-  const about = { method: 'revoke', arguments: { task_id: 'a' }, destination: undefined }
-  const obeyed = request(writeRequest({ ...about, ticket: 't', replyTo: 'r' }, { clock: 1, expiresS: 0 }))
+  const revoke = (id: string, ticket: string) => {
+    const about = { method: 'revoke', arguments: { task_id: id }, destination: undefined }
+    return request(writeRequest({ ...about, ticket, replyTo: 'r' }, { clock: 1, expiresS: 0 }))
+  }
+  const obeyed = [revoke('a', 't'), revoke('b', 'u')]
   await expect.poll(() => pauses).toBeGreaterThan(20)
   expect(replies).toEqual([])
   isAway = false
-  await obeyed
-  expect(recorded).toEqual([[['a'], false]])
-  expect(replies).toHaveLength(1)
+  await Promise.all(obeyed)
+  expect(recorded).toEqual([
+    [['a'], false],
+    [['b'], false],
+  ])
+  expect(replies).toHaveLength(2)
+  expect(logged.filter((line) => line.includes('recorded'))).toEqual([
+    expect.stringMatching(/^warn: what programs of Celery send or revoke cannot be recorded now/),
+    expect.stringMatching(/^info: nothing that programs of Celery send or revoke waits/),
+  ])
 })
