@@ -15,7 +15,7 @@ export async function workWithoutStore(
   settings: Settings,
   file: string | undefined,
   chosen: WorkOptions,
-  how: Pick<DirectOptions, 'park' | 'acks'>,
+  how: Pick<DirectOptions, 'park' | 'acks' | 'prefetchMultiplier'>,
 ): Promise<void> {
   const { out, amqp, redis } = settings
   const stop = listenForStop()

@@ -5,7 +5,7 @@ import { UsageError } from '../core/errors.ts'
 import { type Duration, parseRate, type Rate } from '../core/rate.ts'
 import { env } from '../db/open.ts'
 import { checkName } from '../tasks/checks.ts'
-import { type Sluice, useSluice, type Work, type WorkOptions } from '../index.ts'
+import { type DirectOptions, type Sluice, useSluice, type Work, type WorkOptions } from '../index.ts'
 import { type CeleryWork, celeryWork } from '../worker/celery-work.ts'
 import { readLabel } from '../worker/labels.ts'
 import { graceMsOf } from '../worker/options.ts'
@@ -87,24 +87,36 @@ export function workCommand(): Command {
         'early',
       ]),
     )
+    .addOption(
+      rare('--prefetch-multiplier <n>', 'with --direct: messages read ahead for each slot (default 1)').argParser(
+        whole(1, 10_000),
+      ),
+    )
     .addOption(new Option('--live').hideHelp())
     .action(work)
 }
 
-type Flags = WorkFlags & { broker?: true; direct?: true; park?: true; acks?: 'late' | 'early' }
+type Flags = WorkFlags & Direct & { broker?: true; direct?: true; park?: true }
+type Direct = Pick<DirectOptions, 'acks' | 'prefetchMultiplier'>
 
 async function work(file: string | undefined, flags: Flags, command: Command): Promise<void> {
   if (flags.direct && flags.broker)
     throw new UsageError('SLUICE_BAD_OPTION', '--direct is for a worker without a store, --broker for one of a fleet')
   if (flags.direct) {
     const settings = await settingsOf(command)
-    const how = { park: flags.park === true, acks: flags.acks }
+    const { park = false, acks, prefetchMultiplier } = flags
+    const how = { park, acks, prefetchMultiplier }
     return workWithoutStore(settings, tasksFile(file, flags), workOptions(settings, flags), how)
   }
   if (flags.acks !== undefined)
     throw new UsageError(
       'SLUICE_BAD_OPTION',
       '--acks is for --direct: with a store no message waits for the end of its job',
+    )
+  if (flags.prefetchMultiplier !== undefined)
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      '--prefetch-multiplier is for --direct: with a store a job is given to a free slot, and waits in no worker',
     )
   if (flags.park) throw new UsageError('SLUICE_BAD_OPTION', '--park is for --direct: a store keeps what has failed')
   if (flags.broker && flags.rate !== undefined)

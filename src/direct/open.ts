@@ -32,8 +32,13 @@ export interface DirectOptions extends LogOptions {
   redisPrefix?: string | undefined
   /** Where results go, as the producers' `result_backend`; default `CELERY_RESULT_BACKEND`, else a broker in Redis, else `rpc://`. */
   celeryResults?: string | undefined
-  /** Attempts at once, and messages read ahead of acknowledgements; 1 to 10,000, default 10. */
+  /** Attempts at once; 1 to 10,000, default 10. */
   concurrency?: number | undefined
+  /**
+   * Messages read ahead of acknowledgements for each slot, as Celery's `worker_prefetch_multiplier`; default 1, so that none waits
+   * here while another worker has a free slot. At least 1, and for all slots at most 10,000.
+   */
+  prefetchMultiplier?: number | undefined
   /**
    * When a message is acknowledged: when its task has ended ('late', the default), or when it begins ('early'): then the task
    * of a killed worker is lost, a task may run for longer than the broker waits for an acknowledgement, and as many
@@ -57,6 +62,9 @@ export interface DirectOptions extends LogOptions {
   clock?: Clock | undefined
 }
 
+/** Most messages that a worker reads ahead of its slots. */
+const prefetchMax = 10_000
+
 /**
  * Starts a worker that executes what Celery producers send, and needs no PostgreSQL: it takes each grant itself, in Redis, and
  * what is denied waits on the broker (docs/celery-direct.md).
@@ -66,10 +74,15 @@ export interface DirectOptions extends LogOptions {
  */
 export async function workDirectly(tasks: readonly AnyTask[], options: DirectOptions): Promise<DirectWorker> {
   const { celery: queues, keyPrefix = '', visibilityTimeout = '1h', acks = 'late' } = options
-  const { clock = systemClock, concurrency = 10 } = options
+  const { clock = systemClock, concurrency = 10, prefetchMultiplier = 1 } = options
   checkWork(tasks, { celery: { queues, keyPrefix, visibilityTimeout }, concurrency })
   if (!['late', 'early'].includes(acks))
     throw new UsageError('SLUICE_BAD_OPTION', `\`acks\` is "${acks}"; it must be late or early`)
+  if (!Number.isInteger(prefetchMultiplier) || prefetchMultiplier < 1 || prefetchMultiplier * concurrency > prefetchMax)
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      `\`prefetchMultiplier\` is ${String(prefetchMultiplier)}; it must be a whole number from 1 on, and times \`concurrency\` at most ${prefetchMax} (0, which Celery takes for no bound, is refused)`,
+    )
   const labels = await labelsOf(options.labels)
   for (const task of tasks) checkTask(task, labels)
   const graceMs = graceMsOf(options)
@@ -107,6 +120,7 @@ export async function workDirectly(tasks: readonly AnyTask[], options: DirectOpt
       prefix,
       results,
       concurrency,
+      prefetchMultiplier,
       acksEarly: acks === 'early',
       graceMs,
       labels,

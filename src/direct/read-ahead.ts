@@ -1,6 +1,6 @@
 /**
- * How many messages a worker reads ahead: as many as it has slots, so that no message waits here that another worker
- * could begin. While most messages are denied it reads many more, so that it soon sees the messages behind them.
+ * How many messages a worker reads ahead: by default as many as it has slots, so that no message waits here that another
+ * worker could begin. While most messages are denied it reads many more, so that it soon sees the messages behind them.
  */
 import type { Clock } from '../core/clock.ts'
 
@@ -18,7 +18,8 @@ export interface DirectCounts {
 /** Parameters of `ReadAhead`; see the fields. */
 export interface ReadAheadOptions {
   clock: Clock
-  slots: number
+  /** How many messages are read ahead at other times. */
+  least: number
   /**
    * False if some tasks are executed at most once: messages that were read ahead would be in doubt if this worker were
    * lost.
@@ -66,21 +67,21 @@ export class ReadAhead {
 
   /** Adapts the number until no more messages are denied than usual. */
   async #look(): Promise<void> {
-    const { clock, slots, counts, setPrefetch: set } = this.#options
+    const { clock, least, counts, setPrefetch: set } = this.#options
     const { signal } = this.#end
-    let [before, now] = [{ ...counts() }, slots]
+    let [before, now] = [{ ...counts() }, least]
     for (let quiet = 0; quiet < quietMax;) {
       await clock.sleep(lookMs, signal, false)
       if (signal.aborted) return
       const [denied, begun] = [counts().denied - before.denied, counts().begun - before.begun]
       quiet++
-      if (denied + begun < slots) continue
+      if (denied + begun < least) continue
       before = { ...counts() }
       if (denied < deniedMin * begun) continue
       quiet = 0
-      const most = Math.max(slots, Math.min(wideMax, Math.floor(bytesMax / this.#bytes)))
+      const most = Math.max(least, Math.min(wideMax, Math.floor(bytesMax / this.#bytes)))
       if (most > now * 2 || most < now / 2) await set((now = most))
     }
-    if (now !== slots) await set(slots)
+    if (now !== least) await set(least)
   }
 }

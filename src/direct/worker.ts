@@ -42,6 +42,8 @@ export interface DirectWorkerOptions {
   queueOf(task: string): string | undefined
   /** Attempts at once. */
   concurrency: number
+  /** Messages that are read ahead for each slot. */
+  prefetchMultiplier: number
   /** Messages are acknowledged when their attempts begin. */
   acksEarly: boolean
   graceMs: number
@@ -93,7 +95,7 @@ export class DirectWorker {
     })
     this.#ahead = new ReadAhead({
       clock,
-      slots: this.#local.slots,
+      least: this.#prefetch,
       isWideAllowed: !tasks.some(({ isOnce }) => isOnce),
       counts: () => this.#hand.counts,
       setPrefetch: (prefetch) => broker.setPrefetch(prefetch),
@@ -152,13 +154,17 @@ export class DirectWorker {
     await this.#opening.begin()
   }
 
+  get #prefetch(): number {
+    return this.#local.slots * this.#options.prefetchMultiplier
+  }
+
   /** May be repeated if it fails. @throws the errors of the broker, and of Redis */
   async #take(): Promise<void> {
     const { queues, broker, results } = this.#options
     await this.#limiter?.start()
     if (results !== undefined) await enter(results)
     const { signal } = this.#shutdown
-    await broker.receive({ queues, prefetch: this.#local.slots, signal, take: (...one) => this.#hand.take(...one) })
+    await broker.receive({ queues, prefetch: this.#prefetch, signal, take: (...one) => this.#hand.take(...one) })
     await this.#presence.open(this.#options.sendsEvents)
   }
 

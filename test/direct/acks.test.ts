@@ -32,9 +32,12 @@ function gated() {
 
 describe.concurrent('a worker without a store', () => {
   it.for([
-    ['late', 10],
-    ['early', 20],
-  ] as const)('of ten slots that acknowledges %s holds %i messages', async ([acks, most], context) => {
+    ['late', 1, 10],
+    ['early', 1, 20],
+    ['late', 2, 20],
+    ['early', 2, 30],
+  ] as const)('of ten slots that acknowledges %s, with multiplier %i, holds %i messages', async (how, context) => {
+    const [acks, prefetchMultiplier, most] = how
     const { url } = await freshBroker()
     const [producer, door, control] = await Promise.all([
       openProducer({ broker: url, results: 'none' }),
@@ -45,7 +48,7 @@ describe.concurrent('a worker without a store', () => {
     const { held, begun, release } = gated()
     await door.declare({ queues: [{ name: 'celery' }] })
     for (let n = 0; n < 40; n++) await producer.delay('held', [n])
-    const worker = await direct(context, [held], { celeryBroker: url, concurrency: 10, acks })
+    const worker = await direct(context, [held], { celeryBroker: url, concurrency: 10, acks, prefetchMultiplier })
     await until(() => worker.running >= most && begun.length >= 10, 'it holds what it may')
     // What the broker has sent beyond that has arrived before these answers.
     const acknowledged = async (kind: string) => {
@@ -169,4 +172,12 @@ it('a worker without a store knows no other time to acknowledge', async () => {
   const { held } = gated()
   const wrong = workDirectly([held], { celeryBroker: 'amqp://127.0.0.1:1', celery: ['celery'], acks: 'never' as never })
   await expect(wrong).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+})
+
+it('a worker without a store reads ahead at least one message for each slot, and not without bound', async () => {
+  const { held } = gated()
+  for (const prefetchMultiplier of [0, -1, 1.5, 1_001])
+    await expect(
+      workDirectly([held], { celeryBroker: 'amqp://127.0.0.1:1', celery: ['celery'], prefetchMultiplier }),
+    ).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION', message: expect.stringContaining('prefetchMultiplier') })
 })
