@@ -23,7 +23,7 @@ export interface ArchiveContext {
   /** Where a message goes that another program has archived: see `ServiceNames`. */
   recovery?: string | undefined
   clock: Clock
-  /** For how long a walk keeps the messages that stay, in ms; default 10 min. */
+  /** For how long a look keeps the messages that stay, in ms; default 10 min. */
   keptMs?: number
 }
 
@@ -33,7 +33,7 @@ const textMax = 1_000
 const keptMsMost = 600_000
 const fields = ['id', 'event', 'handler', 'reason', 'error', 'since', 'until']
 
-/** The decision about a message of the archive: it stays, it goes, it stays and does not count, or the walk ends. */
+/** The decision about a message of the archive: it stays, it goes, it stays and does not count, or the look ends. */
 type Fate = 'stays' | 'goes' | 'skipped' | 'ends'
 
 /** An archive. */
@@ -64,11 +64,11 @@ export class QueueArchive implements EventArchive {
   }
 
   each(filter: ArchiveFilter, visit: (archived: ArchivedEvent) => unknown): Promise<number> {
-    return this.#walk(filter, {}, async (archived) => ((await visit(archived)) === false ? 'ends' : 'stays'))
+    return this.#lookAtEach(filter, {}, async (archived) => ((await visit(archived)) === false ? 'ends' : 'stays'))
   }
 
   replay(filter: ArchiveFilter, options: ArchiveOptions = {}): Promise<number> {
-    return this.#walk(filter, options, async (_, message) => {
+    return this.#lookAtEach(filter, options, async (_, message) => {
       const found = progressOf(receivedOf(message))
       const { queue, at: replayOf } = failureOf(message.properties.headers ?? {})
       const { queue: own, recovery } = this.#context
@@ -86,11 +86,11 @@ export class QueueArchive implements EventArchive {
   }
 
   discard(filter: ArchiveFilter, options: ArchiveOptions = {}): Promise<number> {
-    return this.#walk(filter, options, async () => 'goes')
+    return this.#lookAtEach(filter, options, async () => 'goes')
   }
 
   /** Looks at each message that is there now, once. Resolves to how many matched. */
-  async #walk(
+  async #lookAtEach(
     filter: ArchiveFilter,
     { rate, signal, onProgress }: ArchiveOptions,
     visit: (archived: ArchivedEvent, message: GetMessage) => Promise<Fate>,
@@ -130,7 +130,7 @@ export class QueueArchive implements EventArchive {
 }
 
 /**
- * Returns whether a message was archived after a walk had begun. Other walks may have given messages back to the front
+ * Returns whether a message was archived after a look had begun. Other looks may have given messages back to the front
  * meanwhile, so their number does not show it; clocks of workers may be behind, so what was replayed counts as later.
  */
 function isLater(message: GetMessage, { at }: ArchivedEvent, startedMs: number): boolean {

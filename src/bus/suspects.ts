@@ -32,7 +32,7 @@ const queueHeader = 'sluice-queue'
 export class Suspects {
   readonly #options: SuspectsOptions
   /** The queues that it reads now. */
-  readonly #walks = new Map<string, Promise<void>>()
+  readonly #reading = new Set<string>()
   /** How many messages are being put into the queue of suspects. */
   #adding = 0
   #isCancelled = false
@@ -67,11 +67,11 @@ export class Suspects {
     const { names, log } = this.#options
     this.wake()
     for (const queue of [names.suspects, names.formerSuspects]) {
-      if (queue === undefined || this.#walks.has(queue) || this.#isCancelled) continue
-      const walk = this.#walk(queue)
-        .catch((error: unknown) => log.debug('the queue of suspects could not be gone through', { err: error }))
-        .finally(() => this.#walks.delete(queue))
-      this.#walks.set(queue, walk)
+      if (queue === undefined || this.#reading.has(queue) || this.#isCancelled) continue
+      this.#reading.add(queue)
+      void this.#read(queue)
+        .catch((error: unknown) => log.debug('the queue of suspects could not be read', { err: error }))
+        .finally(() => this.#reading.delete(queue))
     }
   }
 
@@ -86,18 +86,18 @@ export class Suspects {
     this.wake()
   }
 
-  async #walk(queue: string): Promise<void> {
+  async #read(queue: string): Promise<void> {
     const { broker } = this.#options
     const inHand = new Set<number>()
     try {
-      await broker.use((channel) => this.#goThrough(queue, channel, inHand)).catch(ignoreMissing)
+      await broker.use((channel) => this.#readAll(queue, channel, inHand)).catch(ignoreMissing)
     } finally {
       inHand.clear()
     }
   }
 
   /** Reads a queue; resolves when it is empty, and the messages that came from it are settled. */
-  async #goThrough(queue: string, channel: Channel, inHand: Set<number>): Promise<void> {
+  async #readAll(queue: string, channel: Channel, inHand: Set<number>): Promise<void> {
     const { isFree, take } = this.#options
     for (;;) {
       while (!this.#isCancelled && (this.#adding > 0 || !isFree())) await this.#waitForWake()

@@ -20,7 +20,7 @@ import type { Delivery } from './broker.ts'
 import type { Ends } from './ends.ts'
 import { StartQueue } from './start-queue.ts'
 import { Inbox } from './inbox.ts'
-import { type Entry, findSeen, type GrantOf, jobOf, keyOf, type MessageInHand, readEntry } from './intake.ts'
+import { type Entry, findSeen, type GrantOf, jobOf, keyOf, type PartialEntry, readEntry } from './intake.ts'
 import { progressOf } from './message.ts'
 import type { DirectLimiter } from './limiter.ts'
 import type { DirectCounts } from './read-ahead.ts'
@@ -317,11 +317,11 @@ export class Hand {
   }
 
   /** Carries out the end of a message, and then acknowledges it. */
-  #settle(entry: MessageInHand, carry: () => Promise<void>): void {
+  #settle(entry: PartialEntry, carry: () => Promise<void>): void {
     void this.#carryOut(entry, carry)
   }
 
-  async #carryOut(entry: MessageInHand, carry: () => Promise<void>): Promise<void> {
+  async #carryOut(entry: PartialEntry, carry: () => Promise<void>): Promise<void> {
     const { clock, log, acksEarly } = this.#options
     const { signal } = this.#end
     let isUnsent = false
@@ -350,7 +350,7 @@ export class Hand {
   }
 
   /** Carries out the end of a message, or parks it if no server will ever take it, because its headers are too long for example. */
-  #carry(entry: MessageInHand, carry: () => Promise<void>): Promise<void> {
+  #carry(entry: PartialEntry, carry: () => Promise<void>): Promise<void> {
     return carry().catch((error: unknown) => {
       if (error instanceof StoreError) throw error
       return this.#options.ends.parkRefused(entry, error, entry)
@@ -358,7 +358,7 @@ export class Hand {
   }
 
   /** Sends a message that was not begun here to its queue again. The server would mark it as perhaps begun by a lost worker. */
-  #giveBack(entry: MessageInHand & Pick<Entry, 'progress'>): void {
+  #giveBack(entry: PartialEntry & Pick<Entry, 'progress'>): void {
     const { delivery, progress } = entry
     if (!delivery.isRedelivered) return this.#settle(entry, () => this.#options.ends.sendLater(entry, progress, 0))
     delivery.reject({ requeue: true })
@@ -382,7 +382,7 @@ export class Hand {
     return this.#dropped.delete(key) && nowMs - (this.#backMs ?? nowMs) < droppedMs
   }
 
-  #forget(entry: MessageInHand): void {
+  #forget(entry: PartialEntry): void {
     if (this.#held.get(entry.key) === entry) this.#held.delete(entry.key)
     this.#countClosed()
   }

@@ -40,8 +40,8 @@ export interface Entry {
   readonly sent: Set<string>
 }
 
-/** A message in hand, as far as it was read. */
-export type MessageInHand = Pick<Entry, 'key' | 'queue' | 'delivery' | 'mayHaveBeenSent'> & Partial<Entry>
+/** A message in hand, as far as it was read: an entry, or its first parts. */
+export type PartialEntry = Pick<Entry, 'key' | 'queue' | 'delivery' | 'mayHaveBeenSent'> & Partial<Entry>
 
 /** Longer texts are hashed, because a worker remembers thousands of keys. */
 const textMost = 200
