@@ -102,6 +102,11 @@ export class ServiceConsumer {
     await this.consume(source, queue)
   }
 
+  /** There may be more slots than before. */
+  begin(): void {
+    this.#handling.begin()
+  }
+
   /** Looks for messages whose worker was lost. */
   look(): void {
     this.#suspects.look()

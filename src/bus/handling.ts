@@ -65,7 +65,7 @@ export class Handling {
     if (hasSlot) this.#start(turns)
     else {
       this.#turns.push(...turns)
-      this.#begin()
+      this.begin()
     }
   }
 
@@ -76,7 +76,8 @@ export class Handling {
     for (const job of this.#running.keys()) this.#outlet.abort(job, reason)
   }
 
-  #begin(): void {
+  /** Runs handlers on messages that wait, as many as there are slots for. */
+  begin(): void {
     const turns: Turn[] = []
     for (let free = this.#outlet.free(); free > 0;) {
       const turn = this.#turns.shift()
@@ -115,7 +116,7 @@ export class Handling {
     const { listener } = this.#options
     if (listener.wants(outcome)) listener.ended(job, outcome)
     void this.#settle(turn, (progress) => this.#end(turn, progress, outcome))
-    this.#begin()
+    this.begin()
   }
 
   /** Carries out the end of a turn, and then acknowledges its message if this was the message's last turn. */

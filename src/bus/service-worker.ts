@@ -58,7 +58,7 @@ export class ServiceWorker {
       repertoire: this.#repertoire,
       isPrompt: true,
       worker: () => undefined,
-      changed() {},
+      changed: () => this.#consumer?.begin(),
     })
     this.#shutdown = new Shutdown({
       store,

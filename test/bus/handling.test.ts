@@ -1,4 +1,4 @@
-/** The ends of attempts, when RabbitMQ does not take what becomes of their events. */
+/** Attempts: their slots, and their ends when RabbitMQ does not take what becomes of their events. */
 import { expect, it } from 'vitest'
 import { Handling } from '../../src/bus/handling.ts'
 import { MessagesInHand } from '../../src/bus/messages-in-hand.ts'
@@ -10,7 +10,9 @@ import { StoreError } from '../../src/core/errors.ts'
 import { logTo, silent } from '../../src/core/log.ts'
 import { groupsOf } from '../../src/events/groups.ts'
 import { event } from '../../src/index.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
+import { program, stranger } from './stage.ts'
 
 const clock = { ...systemClock, sleep: () => new Promise<void>((resolve) => setImmediate(resolve)) }
 
@@ -82,4 +84,30 @@ it('ends of attempts are reported once, however often RabbitMQ refuses to take t
   )
   await until(() => isAcknowledged)
   expect(reported).toEqual(['retry'])
+})
+
+it('a worker with as many stuck handlers as slots handles what it has in hand as soon as one of them ends', async () => {
+  const { url } = await freshBroker()
+  let end = () => {}
+  const deaf = event('deaf').on(() => new Promise<void>((resolve) => (end = resolve)), {
+    timeout: 100,
+    retry: { attempts: 1 },
+  })
+  const got: unknown[] = []
+  const next = event('next').on((n) => void got.push(n))
+  // The grace of a handler that ignores its signal is 5 s.
+  const hasty = {
+    ...systemClock,
+    after: (ms: number, then: () => void) => systemClock.after(ms > 1_000 ? 20 : ms, then),
+  }
+  const a = await program(url, { service: 'a', clock: hasty }, [deaf, next], 1)
+  await a.events.emit(event('deaf'), 0)
+  await until(() => a.lines.some((line) => line.startsWith('as many handlers are stuck')))
+  await a.events.emit(event('next'), 1)
+  const other = await stranger(url)
+  const ready = async () => (await other.findQueue('sluice.events:a:main'))?.messageCount
+  await until(async () => (await ready()) === 0, 'the worker has it in hand')
+  expect(got).toEqual([])
+  end()
+  await until(() => got.length === 1)
 })
