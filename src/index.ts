@@ -19,20 +19,10 @@ export type { RetryOptions, RetryPolicy } from './core/retry.ts'
 export type { AttemptEvent, EventName, Listener, RecordedError, SluiceEvents } from './report/events.ts'
 export type { Db, Queryable, Tx } from './db/db.ts'
 export type { TxLike } from './db/tx.ts'
-export type {
-  AnyTask,
-  Context,
-  Failure,
-  FailureContext,
-  Sendable,
-  SendManyOptions,
-  SendOptions,
-  Task,
-  TaskOptions,
-  ThreadContext,
-  ThreadTaskOptions,
-  WithoutInput,
-} from './tasks/task.ts'
+export type { Context, Failure, FailureContext, ThreadContext } from './tasks/context.ts'
+export type { Sendable, SendManyOptions, SendOptions } from './tasks/send-options.ts'
+export type { TaskOptions, ThreadTaskOptions } from './tasks/task-options.ts'
+export type { AnyTask, Task, WithoutInput } from './tasks/task.ts'
 export type { CostedLimit, LearnOptions } from './tasks/cost.ts'
 export { task } from './tasks/task.ts'
 export { remoteTask, type RemoteTaskOptions } from './tasks/remote.ts'

@@ -6,7 +6,8 @@ import { type NewJob, Outbox } from './store/send.ts'
 import { admit, checkTask } from './tasks/admit.ts'
 import type { Rulebook } from './tasks/rule.ts'
 import { type SendRowsOptions, type Sent, sendRows } from './tasks/send-rows.ts'
-import type { AnyTask, Given, Sendable, SendOptions, Task } from './tasks/task.ts'
+import type { Sendable, SendOptions } from './tasks/send-options.ts'
+import type { AnyTask, Given, Task } from './tasks/task.ts'
 
 /** Parameters of `Sending`; see the fields. */
 export interface SendingOptions {

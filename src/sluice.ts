@@ -21,15 +21,8 @@ import type { Report } from './report/report.ts'
 import { alike, type SendRowsOptions, type Sent } from './tasks/send-rows.ts'
 import { type Pauses, pausesOn } from './operations/pauses.ts'
 import { type Parking, parkingOn } from './claim/parking/parked.ts'
-import {
-  type AnyTask,
-  type Given,
-  type Sendable,
-  type Sender,
-  type SendManyOptions,
-  type SendOptions,
-  type Task,
-} from './tasks/task.ts'
+import type { Sendable, SendManyOptions, SendOptions } from './tasks/send-options.ts'
+import type { AnyTask, Given, Sender, Task } from './tasks/task.ts'
 import { type Verification, verify, type VerifyOptions } from './operations/verify.ts'
 import { type Why, why } from './operations/why.ts'
 import { Takes } from './takes/takes.ts'

@@ -3,7 +3,7 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import type { TxLike } from '../db/tx.ts'
-import type { Sendable } from '../tasks/task.ts'
+import type { Sendable } from '../tasks/send-options.ts'
 import { type EventHandler, handlerOf, type HandlerFunction, type HandlerOptions } from './handler.ts'
 import { checkType } from './names.ts'
 

@@ -3,7 +3,8 @@ import { UsageError } from '../core/errors.ts'
 import { checkFields, present } from '../core/fields.ts'
 import { encodePayload } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
-import type { AnyTask, SendOptions, Task } from '../tasks/task.ts'
+import type { SendOptions } from '../tasks/send-options.ts'
+import type { AnyTask, Task } from '../tasks/task.ts'
 import { bad, instants, newest, type Timing, timingOf, type When } from './timing.ts'
 
 /** How a schedule is defined; see the fields. Give one of `cron` and `every`. */

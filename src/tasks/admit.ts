@@ -14,7 +14,8 @@ import type { NewJob } from '../store/send.ts'
 import { bucketsOf, keysOf, type Placement, placementOf, queueOf } from './placement.ts'
 import { Rulebook, type Ruled, type SendChanges } from './rule.ts'
 import { checkPriority, checkTags, maxWaitMs } from './checks.ts'
-import type { AnyTask, SendOptions } from './task.ts'
+import type { SendOptions } from './send-options.ts'
+import type { AnyTask } from './task.ts'
 
 const dayMs = 86_400_000
 const delayMaxMs = 366 * dayMs

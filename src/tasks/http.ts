@@ -9,7 +9,8 @@ import {
 import { type SecretOptions, Secrets } from '../http/secret.ts'
 import type { Limit } from '../limits/limit.ts'
 import { isPath, urlAt } from '../limits/pool.ts'
-import { limitsOf, type Task, task, type TaskOptions } from './task.ts'
+import type { TaskOptions } from './task-options.ts'
+import { limitsOf, type Task, task } from './task.ts'
 
 /** Options of an HTTP task: those of any task, without `input` and `run`. */
 export interface HttpTaskOptions extends Omit<

@@ -3,7 +3,8 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { UsageError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import { limit } from '../limits/limit.ts'
-import { limitsOf, type Task, task, type TaskFields, type WithoutInput } from './task.ts'
+import type { TaskFields } from './task-options.ts'
+import { limitsOf, type Task, task, type WithoutInput } from './task.ts'
 
 /** Options of a remote task; see {@link RemoteTaskFields}. */
 export type RemoteTaskOptions<Schema extends StandardSchemaV1, Fair extends string = string> = RemoteTaskFields<

@@ -7,7 +7,8 @@ import type { JobId } from '../core/result.ts'
 import type { NewJob } from '../store/send.ts'
 import { admit } from './admit.ts'
 import type { Rulebook } from './rule.ts'
-import type { AnyTask, SendManyOptions, SendOptions } from './task.ts'
+import type { SendManyOptions, SendOptions } from './send-options.ts'
+import type { AnyTask } from './task.ts'
 import type { TxLike } from '../db/tx.ts'
 
 /** The job of one row: an input, and options of its own. */

@@ -1,6 +1,7 @@
 /** The pool members that a claim chose for an attempt, and requests that go to them. */
 import type { ClaimedJob } from '../claim/claimed-job.ts'
-import type { AnyTask, Context } from '../tasks/task.ts'
+import type { Context } from '../tasks/context.ts'
+import type { AnyTask } from '../tasks/task.ts'
 import { type Chosen, chosen, isPath, splitBucket, urlAt } from '../limits/pool.ts'
 
 /**

@@ -12,7 +12,7 @@ import { encodePayload, isResponse } from '../core/payload.ts'
 import { type Level, type Log, logTo } from '../core/log.ts'
 import { type Limited, note } from '../http/feedback.ts'
 import { check } from '../http/status.ts'
-import type { ThreadContext } from '../tasks/task.ts'
+import type { ThreadContext } from '../tasks/context.ts'
 import { pack, type Thrown, unpack } from './error-transfer.ts'
 
 /** One call, as sent to the thread. */

@@ -2,7 +2,7 @@
 import pg from 'pg'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
-import type { SendOptions } from '../../src/tasks/task.ts'
+import type { SendOptions } from '../../src/tasks/send-options.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { claimAll, emptied, engines, quietTask } from '../claim/engine.ts'
 import { later, until } from '../until.ts'

@@ -7,7 +7,7 @@ import { check, limit, money, rateLimited, takes, task } from '../../src/index.t
 import type { Db } from '../../src/db/db.ts'
 import { useSluice } from '../../src/default-sluice.ts'
 import type { Sluice } from '../../src/sluice.ts'
-import type { Context } from '../../src/tasks/task.ts'
+import type { Context } from '../../src/tasks/context.ts'
 import { claim, emptied, type Engine, mainEngines, openOn, perTenant, quietTask } from '../claim/engine.ts'
 import type { Owner } from '../fleet/children.ts'
 import { until } from '../until.ts'
