@@ -12,7 +12,7 @@ import type { Store } from '../db/store.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import { type AnyTask, type Sender, tasksByName } from '../tasks/task.ts'
 import type { DepthOptions } from '../worker/queue-depth.ts'
-import { type Call, callOf, revokedResult, timesOf, unknownTask } from './call.ts'
+import { type Call, callOf, limitMsOf, revokedResult, timesOf, unknownTask } from './call.ts'
 import type { CallInHand } from './inspection.ts'
 import type { Incoming, CeleryBroker, Receiving } from './broker.ts'
 import { logParked, park } from './parking.ts'
@@ -271,7 +271,8 @@ export class Absorber {
       else {
         const priority = broker.lowerFirst ? -message.priority : message.priority
         const ranked = message.priority === 0 ? {} : { priority }
-        await sender.send(task as never, inputOf(message) as never, { id: row.job, ...times, ...ranked } as never)
+        const how = { id: row.job, limitMs: limitMsOf(message), ...times, ...ranked }
+        await sender.send(task as never, inputOf(message) as never, how as never)
       }
     } catch (error) {
       if (!isPoison(error)) throw error

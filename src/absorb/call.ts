@@ -92,6 +92,15 @@ export function timesOf(
   }
 }
 
+/** Returns the shorter one of the time limits of a message, in ms; undefined: it has none. As with Celery, 0 is no limit. */
+export function limitMsOf({
+  hardLimitS,
+  softLimitS,
+}: Pick<TaskMessage, 'hardLimitS' | 'softLimitS'>): number | undefined {
+  const seconds = Math.min(hardLimitS || Infinity, softLimitS || Infinity)
+  return seconds === Infinity ? undefined : Math.max(1, Math.round(seconds * 1_000))
+}
+
 /** The result of a call that was revoked, or has expired. */
 export function revokedResult(id: string, why: string): TaskResult {
   const value = { type: 'TaskRevokedError', module: 'celery.exceptions', args: [why] }

@@ -52,9 +52,9 @@ export interface ClaimedJob {
   input: unknown
   /**
    * 2: no process with its task's code has checked it; 1: it has met no rules; 0: it has; or the changes by rules, if
-   * these gave it keys.
+   * these gave it keys, or the message that it comes from limits its time.
    */
-  admitted: number | readonly { keys?: Record<string, string> }[]
+  admitted: number | readonly { keys?: Record<string, string>; timeoutMs?: number }[]
   /** The job left its claim before its input was read, so only its claim has to be ended. */
   isGone?: boolean
 }
@@ -65,6 +65,12 @@ export interface ClaimedJob {
  */
 export function mayStart({ isGone = false, grantedMs }: ClaimedJob): boolean {
   return !isGone && grantedMs !== -Infinity
+}
+
+/** Returns the longest time of an attempt that the message allows from which a job comes, in ms. */
+export function messageLimitMs({ admitted }: Pick<ClaimedJob, 'admitted'>): number {
+  if (typeof admitted === 'number') return Infinity
+  return Math.min(...admitted.map(({ timeoutMs = Infinity }) => timeoutMs))
 }
 
 /** The history of a message that is executed without a claim. */

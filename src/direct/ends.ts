@@ -110,11 +110,6 @@ export class Ends {
     return this.endFailed(entry, progress, { reason: 'doubtful', error: lostWorkerError })
   }
 
-  /** Ends a message for good whose attempt took longer than the message allows. */
-  endLate(entry: Entry, { attempt }: ClaimedJob): Promise<void> {
-    return this.endFailed(entry, { ...entry.progress, attempt }, { reason: 'exhausted', error: lateError })
-  }
-
   /** Reports that an attempt began, at this wall time in ms. */
   reportBegun(entry: Entry, atMs: number): void {
     const { presence, results, tracksStarted, log } = this.#options
@@ -260,8 +255,4 @@ export class Ends {
 const lostWorkerError = JSON.stringify({
   code: 'SLUICE_WORKER_LOST',
   message: 'its worker was lost; whether the call was made is not known',
-})
-const lateError = JSON.stringify({
-  code: 'SLUICE_TIMEOUT',
-  message: 'the attempt took longer than its message allows',
 })

@@ -61,9 +61,7 @@ interface Running {
   readonly entry: Entry
   readonly job: ClaimedJob
   readonly sinceMs: number
-  /** Why it was ended from outside. */
-  why?: 'revoked' | 'time'
-  disarm?: () => void
+  isRevoked?: true
 }
 
 /** All messages in hand. */
@@ -175,7 +173,10 @@ export class Hand {
       for (const entry of this.#startQueue.remove(({ message }) => message.id === id)) this.#decide(entry)
       if (isTerminated)
         for (const running of this.#running.values())
-          if (running.job.id === id) this.#abort(running, 'revoked', revokedError())
+          if (running.job.id === id) {
+            running.isRevoked = true
+            this.#outlet.abort(running.job, revokedError())
+          }
     }
   }
 
@@ -257,7 +258,6 @@ export class Hand {
       const job = jobOf(entry, grant, nowMs, this.counts.begun + 1 + i)
       const running: Running = { entry, job, sinceMs: nowMs }
       this.#running.set(job.seq, running)
-      this.#arm(running)
       return job
     })
     this.counts.begun += jobs.length
@@ -266,28 +266,11 @@ export class Hand {
     this.#outlet.start(jobs)
   }
 
-  /** Starts the timer for Celery's time limits, which hold beside the task's own time-out. */
-  #arm(running: Running): void {
-    const { hardLimitS, softLimitS } = running.entry.message
-    // As with Celery, 0 is no limit.
-    const seconds = Math.min(hardLimitS || Infinity, softLimitS || Infinity)
-    if (seconds === Infinity) return
-    const text = `the attempt took longer than its message allows (${seconds} s)`
-    const over = new AttemptError('SLUICE_TIMEOUT', text, { retryable: false })
-    running.disarm = this.#options.clock.after(seconds * 1_000, () => this.#abort(running, 'time', over))
-  }
-
-  #abort(running: Running, why: 'revoked' | 'time', reason: Error): void {
-    running.why = why
-    this.#outlet.abort(running.job, reason)
-  }
-
   #endAttempt(job: ClaimedJob, outcome: Outcome): void {
     const running = this.#running.get(job.seq)
     if (running === undefined) return
     this.#running.delete(job.seq)
-    running.disarm?.()
-    const { entry, sinceMs, why } = running
+    const { entry, sinceMs, isRevoked = false } = running
     const { clock, limits, listener, ends } = this.#options
     if (job.grant !== undefined && limits !== undefined) {
       limits.limiter.freePlaces(job.grant, entry.holds)
@@ -297,10 +280,10 @@ export class Hand {
     if (outcome.kind === 'done') this.counts.done++
     if (isUncalled(outcome)) this.#startQueue.recordLateGrant()
     this.#ending++
-    const ended = this.#carryOut(entry, () => {
-      if (outcome.kind === 'done' || why === undefined) return ends.endAttempt(entry, job, outcome)
-      return why === 'revoked' ? ends.reportRevoked(entry, 'terminated') : ends.endLate(entry, job)
-    })
+    const isStopped = isRevoked && outcome.kind !== 'done'
+    const ended = this.#carryOut(entry, () =>
+      isStopped ? ends.reportRevoked(entry, 'terminated') : ends.endAttempt(entry, job, outcome),
+    )
     void ended.then(() => void (this.#ending-- === endingMax && this.#startQueue.startWaiting()))
     this.#startQueue.startWaiting()
   }

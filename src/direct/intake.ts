@@ -1,6 +1,6 @@
 /** Reads messages of Celery producers: what each calls, and what it needs. */
 import { hash } from 'node:crypto'
-import { type Call, callOf, unknownTask } from '../absorb/call.ts'
+import { type Call, callOf, limitMsOf, unknownTask } from '../absorb/call.ts'
 import { inputOf } from '../celery/arguments.ts'
 import { headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
 import { readDelivery } from '../celery/transport.ts'
@@ -125,6 +125,7 @@ export interface GrantOf {
 export function jobOf(entry: Entry, grant: GrantOf | undefined, nowMs: number, seq: number): ClaimedJob {
   const { message, task, queue, progress, buckets, holds, units, input, seenMs } = entry
   const { id, priority } = message
+  const limitMs = limitMsOf(message)
   return unclaimedJob(progress, {
     seq,
     id,
@@ -134,6 +135,7 @@ export function jobOf(entry: Entry, grant: GrantOf | undefined, nowMs: number, s
     grantedMs: grant?.requestedAt.monotonicMs ?? nowMs,
     createdMs: seenMs,
     input,
+    ...(limitMs === undefined ? {} : { admitted: [{ timeoutMs: limitMs }] }),
     ...(buckets.length === 0 ? {} : { buckets: [...buckets], chargedBuckets: [...holds], costs: [...units, 1] }),
     ...(grant === undefined ? {} : { grant: grant.id, requestedAt: grant.requestedAt, grantUs: grant.lifeMs * 1_000 }),
   })

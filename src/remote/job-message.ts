@@ -1,6 +1,6 @@
 /** A job as Celery's message, and a task's result as the store keeps it. */
 import { hostname } from 'node:os'
-import type { ClaimedJob } from '../claim/claimed-job.ts'
+import { type ClaimedJob, messageLimitMs } from '../claim/claimed-job.ts'
 import { CeleryTaskError, isFinal, resultValue, type TaskResult, writeLoosely } from '../celery/result.ts'
 import { answerIn } from './answer.ts'
 import { argumentsOfInput } from '../celery/arguments.ts'
@@ -26,7 +26,7 @@ export function messageOf(
   input: unknown,
   call: { id: string; expiresMs: number; replyTo: string },
 ): TaskMessage {
-  const softLimitS = Math.ceil(task.timeoutMs / 1_000)
+  const softLimitS = Math.ceil(Math.min(task.timeoutMs, messageLimitMs(job)) / 1_000)
   return {
     ...blank,
     ...argumentsOfInput(input),
@@ -66,13 +66,16 @@ export function pythonError(error: CeleryTaskError): Error {
 }
 
 /** The error of a failed call. */
-export function errorOf({ task, id }: { task: AnyTask; id: string }, result: TaskResult): unknown {
+export function errorOf(
+  { task, id, job }: { task: AnyTask; id: string; job: ClaimedJob },
+  result: TaskResult,
+): unknown {
   const state = isFinal(result.state) ? result.state : 'FAILURE'
   try {
     return resultValue({ ...result, id, state })
   } catch (error) {
     if (!(error instanceof CeleryTaskError)) return error
-    return error.type.endsWith('TimeLimitExceeded') ? timeoutError(task) : pythonError(error)
+    return error.type.endsWith('TimeLimitExceeded') ? timeoutError(task, messageLimitMs(job)) : pythonError(error)
   }
 }
 

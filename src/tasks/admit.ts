@@ -33,7 +33,14 @@ const sendFields = [
   'maxWait',
   'share',
   'notify',
+  'limitMs',
 ]
+
+/** Options of a send that only the makers of jobs in this package have. */
+export interface OwnSendOptions {
+  /** The longest time of an attempt that a message allows; it is recorded as of the rule `celery`. */
+  limitMs?: number | undefined
+}
 
 /** What options of a send are called in BullMQ, graphile-worker, pg-boss and Celery (docs/coming-from.md). */
 const wordsOfOthers = Object.fromEntries(
@@ -74,7 +81,7 @@ export function checkTask(task: AnyTask): void {
 export async function admit(
   task: AnyTask,
   input: unknown,
-  options: SendOptions<never>,
+  options: SendOptions<never> & OwnSendOptions,
   clock: Clock,
   rulebook = noRules,
 ): Promise<NewJob> {
@@ -121,7 +128,7 @@ export async function admit(
     waitUs: waitUs(task, options.maxWait),
     once: task.isOnce,
     onFailed: task.onFailed?.name ?? null,
-    ruled: rulebook.hasSendRules ? ruled : null,
+    ruled: recorded(rulebook.hasSendRules ? ruled : null, options.limitMs),
     formerly: (options.id !== undefined && task.formerly?.join('\u001f')) || null,
     discard: discarded(ruled),
     notifies: options.notify !== false,
@@ -166,6 +173,11 @@ async function placeByRule(
   const all = keys === undefined ? buckets : bucketsOf(task, stored, keys, share)
   const place = placementOf(task, stored, queue, priority, all, known)
   return { place, changes, ruled }
+}
+
+/** Returns what is recorded of the rules that a job has met; null: it has met none. */
+function recorded(ruled: readonly Ruled[] | null, limitMs: number | undefined): readonly Ruled[] | null {
+  return limitMs === undefined ? ruled : [...(ruled ?? []), { rule: 'celery', timeoutMs: limitMs }]
 }
 
 /** Returns why rules discard a job; null: they do not. */

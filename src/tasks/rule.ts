@@ -171,8 +171,8 @@ function check(wanted: SendChanges & DispatchChanges, at: Rule['at'], bad: (what
   if (discard !== undefined && (typeof discard !== 'string' || discard === '')) throw bad('`discard` is a reason')
 }
 
-/** The changes that one rule made to a job; stored with the job. */
-export type Ruled = { rule: string } & SendChanges & DispatchChanges & { heldUntil?: string }
+/** The changes that one rule made to a job, or the time limit of the message that it comes from; stored with the job. */
+export type Ruled = { rule: string } & SendChanges & DispatchChanges & { heldUntil?: string; timeoutMs?: number }
 
 /** A table of routes: pattern of task names to a queue, or to a queue and a priority. The first match wins. */
 export type Routes = Readonly<Record<string, string | { queue?: string; priority?: number }>>

@@ -4,7 +4,7 @@ import { AttemptError, isMeantToThrow } from '../core/errors.ts'
 import { isPromise } from '../core/maybe-promise.ts'
 import { encodePayload, isResponse } from '../core/payload.ts'
 import { validate } from '../tasks/admit.ts'
-import type { ClaimedJob } from '../claim/claimed-job.ts'
+import { type ClaimedJob, messageLimitMs } from '../claim/claimed-job.ts'
 import type { AttemptReport } from '../claim/finish/attempt-report.ts'
 import type { Outcome } from '../claim/finish/outcome.ts'
 import type { OpeningReader } from '../gates/gates.ts'
@@ -169,13 +169,16 @@ export class Attempt {
 
   /** Starts or restarts the timeout. */
   #arm(): void {
-    const { timeoutMs } = this.#task
+    const limitMs = messageLimitMs(this.job)
+    const isOwn = limitMs >= this.#task.timeoutMs
+    const mostMs = isOwn ? this.#task.timeoutMs : limitMs
     const { clock } = this.#options.store
     this.#disarm?.()
-    this.#untilMs = clock.monotonicMs() + timeoutMs
-    this.#disarm = clock.after(timeoutMs, () => {
-      this.#late = lateAt(clock.monotonicMs(), this.#allowance)
-      this.abort(timeoutError(this.#task))
+    this.#untilMs = clock.monotonicMs() + mostMs
+    this.#disarm = clock.after(mostMs, () => {
+      // The limit of a producer shows nothing about the vendor.
+      this.#late = isOwn ? lateAt(clock.monotonicMs(), this.#allowance) : { host: undefined }
+      this.abort(timeoutError(this.#task, limitMs))
     })
   }
 

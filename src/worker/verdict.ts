@@ -84,8 +84,15 @@ function throttledOutcome(
   return { kind: 'throttled', error, delayMs: waitMs, delayReason: 'throttled', tookMs }
 }
 
-/** Returns the error of an attempt that took longer than its task allows. */
-export function timeoutError({ timeoutMs }: AnyTask): AttemptError {
+/**
+ * Returns the error of an attempt that took longer than its task allows, or the message from which its job comes, with its limit in
+ * ms: as with Celery, that is final.
+ */
+export function timeoutError({ timeoutMs }: AnyTask, limitMs = Infinity): AttemptError {
+  if (limitMs < timeoutMs) {
+    const text = `the attempt took longer than its message allows (${span(limitMs)})`
+    return new AttemptError('SLUICE_TIMEOUT', text, { retryable: false })
+  }
   return new AttemptError('SLUICE_TIMEOUT', `the attempt took longer than ${span(timeoutMs)}`, { retryable: true })
 }
 

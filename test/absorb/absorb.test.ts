@@ -6,7 +6,7 @@ import { z } from 'zod'
 import { silent } from '../../src/core/log.ts'
 import { openBroker } from '../../src/amqp/broker.ts'
 import { openProducer } from '../../src/celery/index.ts'
-import { limit, task } from '../../src/index.ts'
+import { limit, rule, task } from '../../src/index.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { startCelery } from '../celery/worker.ts'
 import { findPython } from '../examples/interpreter.ts'
@@ -169,6 +169,28 @@ describe('a task that Python sends', () => {
     expect(await stage.result(long)).toEqual(['REVOKED', ['TaskRevokedError', 'revoked']])
     await until(() => calls.length === 2, 'it was stopped')
     expect(calls).toEqual(['begun', 'stopped'])
+  })
+
+  it('fails for good at the time limit of its message, with every attempt, and not at that of another one', async (context) => {
+    const { all, calls } = tasks()
+    const vip = rule('vip', { do: { priority: 5 } })
+    const { sluice } = await absorb(stage.url, all, context, {}, { rules: [vip] })
+    const long = await stage.send('wait', [], { soft_time_limit: 0.5, time_limit: 60 })
+    expect(await stage.result(long)).toEqual(['FAILURE', [expect.any(String), expect.stringContaining('(500 ms)')]])
+    const [{ id } = { id: '' }] = await sluice.list({ state: 'failed' })
+    const limit = { rule: 'celery', timeoutMs: 500 }
+    const error = expect.objectContaining({ code: 'SLUICE_TIMEOUT' })
+    expect(await sluice.jobs.get(id)).toMatchObject({
+      attempt: 1,
+      reason: 'refused',
+      error,
+      ruled: [{ rule: 'vip', priority: 5 }, limit],
+    })
+    expect(calls).toEqual(['begun', 'stopped'])
+    await sluice.jobs.retry(id)
+    await until(() => calls.length === 4, 'another attempt of it was stopped')
+    const added = await stage.send('add', [1], { time_limit: 60 })
+    expect(await stage.result(added)).toEqual(['SUCCESS', 1])
   })
 
   it('runs once however often its message arrives', async (context) => {

@@ -3,6 +3,7 @@ import * as fc from 'fast-check'
 import { expect, it } from 'vitest'
 import {
   callOf,
+  limitMsOf,
   chordFollowers,
   followersOf,
   chordPartsOf,
@@ -22,7 +23,7 @@ import { task } from '../../src/tasks/task.ts'
 import { forAll } from '../for-all.ts'
 
 const message = (more: Partial<TaskMessage>): TaskMessage => ({ ...blank, id: 'a', task: 't', rootId: 'r', ...more })
-const job = { id: 'j', attempt: 1, ambiguous: false } as ClaimedJob
+const job = { id: 'j', attempt: 1, ambiguous: false, admitted: 0 } as ClaimedJob
 const failed = { state: 'failed', reason: 'exhausted', result: null, error: null }
 
 it('an absorber returns the input that a remote task is called with', () => {
@@ -62,6 +63,13 @@ it('an absorber lets a job begin from its eta on, and not after it has expired',
   expect(timesOf({ etaMs: 50, expiresMs: 170 }, 100)).toEqual({ maxWait: 70 })
   expect(timesOf({ etaMs: undefined, expiresMs: 100 }, 100)).toBe(undefined)
   expect(timesOf({ etaMs: 200, expiresMs: 150 }, 100)).toBe(undefined)
+})
+
+it('an absorber limits the attempts of a job by the shorter time limit of its message, if that has one', () => {
+  expect(limitMsOf({ hardLimitS: 60, softLimitS: 0.5 })).toBe(500)
+  expect(limitMsOf({ hardLimitS: 3, softLimitS: undefined })).toBe(3_000)
+  expect(limitMsOf({ hardLimitS: undefined, softLimitS: 0.0001 })).toBe(1)
+  expect(limitMsOf({ hardLimitS: 0, softLimitS: undefined })).toBe(undefined)
 })
 
 it.each([

@@ -10,6 +10,7 @@ import { blank, type TaskMessage, writeTask } from '../../src/celery/task-messag
 import { publish, readDelivery } from '../../src/celery/transport.ts'
 import type { WireMessage } from '../../src/celery/wire.ts'
 import { silent } from '../../src/core/log.ts'
+import type { SluiceOptions } from '../../src/options.ts'
 import { Sluice } from '../../src/sluice.ts'
 import type { AnyTask } from '../../src/tasks/task.ts'
 import type { CeleryWork } from '../../src/worker/celery-work.ts'
@@ -67,10 +68,11 @@ export async function absorb(
   tasks: readonly AnyTask[],
   { onTestFinished }: Pick<TestContext, 'onTestFinished'>,
   { celeryResults, ...how }: { celeryResults?: string } & Partial<CeleryWork> = {},
+  more: Pick<SluiceOptions, 'rules'> = {},
 ) {
   const { url: store } = await freshDatabase()
   const results = celeryResults === undefined ? {} : { celeryResults }
-  const sluice = await Sluice.open({ store, celeryBroker: url, ...results })
+  const sluice = await Sluice.open({ store, celeryBroker: url, ...results, ...more })
   onTestFinished(() => sluice.close())
   const worker = await sluice.work(tasks, { celery: { queues: ['celery'], ...how } })
   return { sluice, worker, store }

@@ -5,7 +5,7 @@ import type { TaskResult } from '../../src/celery/result.ts'
 import { CeleryTaskError } from '../../src/celery/result.ts'
 import { type Call, type Meaning, readMeaning } from '../../src/remote/call.ts'
 import { answerIn } from '../../src/remote/answer.ts'
-import { messageOf, pythonError, resultOf } from '../../src/remote/job-message.ts'
+import { errorOf, messageOf, pythonError, resultOf } from '../../src/remote/job-message.ts'
 import { Skew } from '../../src/remote/skew.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { task } from '../../src/tasks/task.ts'
@@ -88,7 +88,7 @@ it('a dispatcher does not know how far a clock is off from when its own is set u
 
 it('a dispatcher gives Python the input as its arguments, and tells it of the job', () => {
   const sync = task('shop.sync', { run: () => undefined, timeout: '90s' })
-  const job = { id: 'j', attempt: 2, ambiguous: true, priority: 7 } as ClaimedJob
+  const job = { id: 'j', attempt: 2, ambiguous: true, priority: 7, admitted: 0 } as ClaimedJob
   const of = (input: unknown) => messageOf(job, sync, input, { id: 'c', expiresMs: 5, replyTo: 'r' })
   expect(of({ a: 1 })).toMatchObject({
     args: [],
@@ -104,6 +104,19 @@ it('a dispatcher gives Python the input as its arguments, and tells it of the jo
   expect(of('one')).toMatchObject({ args: ['one'], kwargs: {} })
   expect(of(null)).toMatchObject({ args: [], kwargs: {}, softLimitS: 90, hardLimitS: 92 })
   expect(of(null).headers).toEqual({ sluice_job: 'j', sluice_attempt: 2, sluice_ambiguous: true })
+})
+
+it('a dispatcher passes on the time limit of the message that a job comes from, which is final', () => {
+  const sync = task('shop.sync', { timeout: '90s', run: () => undefined })
+  const job = { id: 'j', attempt: 2, ambiguous: true, priority: 7 } as ClaimedJob
+  const sent = (timeoutMs: number) => ({ task: sync, id: 'c', job: { ...job, admitted: [{ timeoutMs }] } })
+  const limits = ({ job: limited }: { job: ClaimedJob }) =>
+    messageOf(limited, sync, null, { id: 'c', expiresMs: 5, replyTo: 'r' })
+  const late = failed('SoftTimeLimitExceeded')
+  expect(limits(sent(29_500))).toMatchObject({ softLimitS: 30, hardLimitS: 32 })
+  expect(errorOf(sent(29_500), late)).toMatchObject({ code: 'SLUICE_TIMEOUT', retryable: false })
+  expect(limits(sent(100_000))).toMatchObject({ softLimitS: 90, hardLimitS: 92 })
+  expect(errorOf(sent(100_000), late)).toMatchObject({ code: 'SLUICE_TIMEOUT', retryable: true })
 })
 
 it('a dispatcher keeps every result of Python, and the end of a traceback', () => {

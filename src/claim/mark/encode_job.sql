@@ -4,7 +4,7 @@
 -- as much as this function. The time is a whole number, so that one that is not finite fails here, where
 -- claim/parking/probe_claim.sql finds the job, and not in the reader of the answer. The element for admission is 2 when
 -- nobody has read the job with the code of its task, 1 when it has met no rules, 0 when it has, and the rules' own
--- record when they gave it keys.
+-- record when they gave it keys, or when it has the time limit of a message (tasks/admit.ts).
 -- p_life: how long the job's grants live, in microseconds.
 -- p_same: the job before it in the answer is of the same lane. An ordinary job then has only the elements that differ,
 -- so the caller keeps the order.
@@ -22,7 +22,7 @@ language sql stable as $$
       p_job.seq, p_job.id, p_job.attempt, floor(date_part('epoch', p_job.created_at) * 1000)::bigint, p_job.task,
       p_job.queue, p_job.failed, p_job.throttled, p_job.crashes, p_job.ambiguous, p_job.priority, p_job.buckets,
       case when p_job.raw then '2' when p_job.ruled is null then '1'
-           when p_job.ruled @? '$[*].keys' then p_job.ruled else '0' end,
+           when p_job.ruled @? '$[*] ? (exists (@.keys) || exists (@.timeoutMs))' then p_job.ruled else '0' end,
       p_job.costs, p_life, p_job.charged_buckets,
       case when p_list in (0, 1) is false then p_list::text end)::text, '[]') end
 $$;
