@@ -137,7 +137,7 @@ export class DirectWorker {
 
   /** Messages in hand. */
   get running(): number {
-    return this.#hand.running
+    return this.#hand.size
   }
 
   /** Its counts since it began. */
@@ -176,11 +176,11 @@ export class DirectWorker {
       log: report.log,
       tasks: indexByName(tasks),
       slots: this.#local.slots,
-      running: () => this.#hand.inHand('active').length,
+      running: () => this.#hand.entries('active').length,
       redis: results,
       acksLate: !this.#options.acksEarly,
       // Messages that are not due yet are on the broker.
-      inHand: (kind) => (kind === 'scheduled' ? [] : this.#hand.inHand(kind).map(shown)),
+      inHand: (kind) => (kind === 'scheduled' ? [] : this.#hand.entries(kind).map(shown)),
       revoked: () => this.#hand.revoked,
       revoke: (ids, isTerminated) => this.#hand.revoke(ids, isTerminated),
     })

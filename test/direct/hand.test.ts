@@ -83,7 +83,7 @@ it('a worker begins waiting messages when they come again, as what no worker has
 it('a worker counts a message that comes again long after the connection is back as what a lost worker may have begun', async () => {
   const { hand, take, started, crashed, later } = noting()
   for (const id of ['soon', 'late']) take(id, { isRedelivered: false, isInHand: false })
-  await until(() => hand.running === 0, 'they have gone back')
+  await until(() => hand.size === 0, 'they have gone back')
   // While the server was away.
   later.ms = 3_600_000
   take('soon', { isRedelivered: true, isInHand: true })
@@ -101,7 +101,7 @@ it('a worker logs once that what became of its messages cannot be sent, and once
   await until(() => server.tries > 9, 'each is tried again')
   expect(logged).toEqual([expect.stringMatching(/^warn: what became of messages/)])
   server.isAway = false
-  await until(() => hand.running === 0, 'all are sent')
+  await until(() => hand.size === 0, 'all are sent')
   expect(crashed.toSorted()).toEqual(['a', 'b', 'c'])
   expect(logged.slice(1)).toEqual([expect.stringMatching(/^info: no end of a message/)])
 })
@@ -109,9 +109,9 @@ it('a worker logs once that what became of its messages cannot be sent, and once
 it('a worker begins no messages that wait for a slot when what runs is stopped at once', async () => {
   const { hand, take, started, back } = noting(1)
   for (const id of ['runs', 'waits']) take(id, { isRedelivered: false, isInHand: true })
-  await until(() => started.length === 1 && hand.inHand('reserved').length === 1, 'one runs, and one waits')
+  await until(() => started.length === 1 && hand.entries('reserved').length === 1, 'one runs, and one waits')
   hand.handBack(new Error('the worker stops'))
-  await until(() => hand.running === 0, 'nothing is in hand')
+  await until(() => hand.size === 0, 'nothing is in hand')
   expect(started.map(({ id }) => id)).toEqual(['runs'])
   expect(back).toEqual(['waits'])
 })
