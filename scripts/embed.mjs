@@ -18,8 +18,9 @@ for (const [name, sql] of texts('.sql')) {
       : 'statements'
   groups[group].push([name.replace('db/migrations/', ''), sql])
 }
-// Types come first, because functions name them.
-groups.functions.sort(([a], [b]) => Number(b.endsWith('/records')) - Number(a.endsWith('/records')))
+// Types come first, because functions name them, and those of limits before the types that contain them.
+const orderOf = (name) => (name === 'limits/records' ? 0 : name.endsWith('/records') ? 1 : 2)
+groups.functions.sort(([a], [b]) => orderOf(a) - orderOf(b))
 const record = (rows) =>
   `{\n${rows.map(([name, text]) => `  ${JSON.stringify(name)}: ${JSON.stringify(text)},\n`).join('')}}`
 const { statements, ...schema } = groups

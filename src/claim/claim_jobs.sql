@@ -42,7 +42,7 @@ declare
   v_able bigint[];  -- active ones for which its labels have room
   v_read record;  -- those of them that this claim locks, and their arrivals
   v_plain boolean;  -- no job requires a label or a pool
-  v_served engine.served; v_full boolean;
+  v_claimer engine.claimer; v_served engine.served; v_full boolean;
   v_next record;  -- the next claim
 begin
   outcome := case when v_is.moved then 'unchecked' when v_is.known then 'repeated' else 'decided' end;
@@ -64,16 +64,15 @@ begin
     v_read := engine.read_locked_classes(v_able);
     v_plain := not v_found.labelled and not v_is.pools;
     if v_is.stores > 1 then p_ahead := 0; end if;
+    v_claimer := (p_claim, p_worker, p_want, p_ahead, v_begun, v_since, p_cap)::engine.claimer;
     if v_plain and cardinality(v_read.classes) = 1 then
-      v_served := engine.claim_lone_lane(
-        p_claim, p_worker, v_read.news[1], p_want, v_begun, v_since, p_cap, p_ahead);
+      v_served := engine.claim_lone_lane(v_claimer, v_read.news[1]);
       v_served.of := v_read.classes; v_served.taken := array[v_served.granted];
     end if;
     if v_served.served is not true then
       perform engine.absorb_arrivals(v_begun, v_read.news);
       v_served := engine.decide_claim(
-        p_claim, p_worker, v_read.classes, v_read.news, p_want, v_begun, v_since, p_cap,
-        case when p_wide then 256 else least(256, p_want + 1) end, p_ahead);
+        v_claimer, v_read.classes, v_read.news, case when p_wide then 256 else least(256, p_want + 1) end);
     end if;
     perform engine.record_class_states(v_read.news, v_served.of, v_served.taken);
     now_us := v_served.now_us; waited_us := greatest(now_us - v_begun, 0); jobs := v_served.jobs;

@@ -1,13 +1,12 @@
 -- Decides how many jobs a claim takes of a lane that is alone: as many as the bucket with the least room allows, now or
 -- ahead of time, whichever are more.
--- p_lane: the lane; p_rooms: what its buckets allow, in their order
 -- p_arrived: how many jobs have arrived for it
 -- take: how many jobs the claim takes
 -- blocked: the position of the bucket that allows no more; null: no bucket denied it
 -- ahead: null: nothing is granted ahead, and no list has to be due before its bucket has room
 -- probing: a bucket that cannot try its vendor now (`engine.refuse_buckets`) can do so at one of the instants of ahead
 create or replace function engine.count_lone_jobs(
-  p_lane sluice.lane, p_rooms engine.room[], p_want integer, p_arrived bigint, p_now bigint, p_ahead integer,
+  p_claimer engine.claimer, p_lane sluice.lane, p_room engine.claim_room, p_arrived bigint,
   out take integer, out blocked integer, out ahead engine.ahead, out probing boolean)
 language plpgsql as $$
 declare
@@ -15,19 +14,19 @@ declare
   v_free bigint := 2147483647;
 begin
   probing := false;
-  foreach v_room in array p_rooms loop
+  foreach v_room in array p_room.rooms loop
     if v_room.avail < v_free then v_free := v_room.avail; blocked := v_room.ord; end if;
   end loop;
-  take := least(p_want, v_free);
-  if take = p_want then
+  take := least(p_claimer.want, v_free);
+  if take = p_claimer.want then
     blocked := null;
     return;
   end if;
   -- A lane that did not wait, and whose arrivals can all begin, is not seated.
   if p_lane.list is null and take >= p_arrived then return; end if;
-  ahead := engine.grant_lanes_ahead(array[p_lane], p_lane.buckets, p_rooms, p_want, p_now, p_ahead);
+  ahead := engine.grant_lanes_ahead(p_claimer, p_room, array[p_lane]);
   -- Another bucket has less room, so the lane waits for that one.
-  if ahead.instants is null and (p_rooms[ahead.deciding]).avail > v_free then ahead := null; end if;
+  if ahead.instants is null and (p_room.rooms[ahead.deciding]).avail > v_free then ahead := null; end if;
   blocked := coalesce(ahead.deciding, blocked);
   if ahead.instants is null then return; end if;
   take := cardinality(ahead.instants);

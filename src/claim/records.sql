@@ -3,25 +3,52 @@
 --
 -- Parameters and results that recur in the functions of a claim. They are explained here once, and those of all modules
 -- in limits/records.sql; a header explains only what differs.
--- p_claim, p_worker: the claim's id, and the worker.
--- p_begun: the limiter clock when the claim began.
--- p_want: how many jobs may begin now, at most.
--- p_ahead, if it is a number: how many jobs to grant at most if some are granted ahead of time, at least p_want. The
--- caller starts each job at its instant. 0: none may be; null: this function grants nothing ahead.
+-- p_claimer, and p_claim, p_worker, p_want, p_begun, p_since, and p_ahead if it is a number: as in engine.claimer.
 -- p_ahead, if it is an engine.ahead: what `engine.grant_lanes_ahead` has decided to grant ahead of time.
--- p_since: no list and no scheduled job was due before this time, in the limiter's time, as an earlier answer showed.
+-- p_found: the lanes that `engine.select_lanes` has selected. p_room: what their buckets allow.
 -- p_most: how many lanes to look at.
 -- p_classes: classes, locked. p_new: those of them in which no job waited until now.
 -- p_lane, p_lanes: the lanes of the claim. p_buckets: their buckets, under the ids that the lanes use.
 -- p_rooms: what these allow, by position (`engine.read_claim_room`); that of a label is of the worker's own bucket.
 -- p_labels: the worker's labels; null: there are neither labels nor pools.
--- p_members: the buckets of the pools' members.
 -- p_blocked: by position in p_buckets, the bucket that denied each lane; 0: none did.
 -- jobs: the claimed jobs, as JSON for `decodeJobs` of claim/claimed-job.ts.
 -- instants: when each of the jobs may begin, in order, in the limiter's time; null: all may begin now.
 -- probing: the vendor has refused requests of a bucket that may grant one now (`engine.refuse_buckets`).
 -- stale: buckets whose state has to be rebuilt first (`engine.renew_buckets`), so nothing was granted; null: none.
 -- redis_epoch: the epoch under which the same units can be reserved in Redis; null: no limit is in Redis.
+
+-- A worker that claims. claim, worker: the claim's id, and the worker's. want: how many jobs may begin now, at most.
+-- ahead: how many jobs to grant at most if some are granted ahead of time, at least want; the worker starts each job at
+-- its instant. 0: none may be; null: nothing is granted ahead here. begun: the limiter clock when the claim began.
+-- since: no list and no scheduled job was due before this time, in the limiter's time, as an earlier answer showed.
+-- cap: the latest time that the limiter clock can show, as in p_cap.
+create type engine.claimer as (
+  claim uuid, worker bigint, want integer, ahead integer, begun bigint, since bigint, cap bigint);
+
+-- Lanes that a claim has selected, in fair order (`engine.select_lanes`). starts: the virtual start of each lane's fair
+-- key; beside other classes it includes the class's lift. turns: the same without that lift, as the lanes have it
+-- (vstart). steps: what a unit of each lane adds to the turn of its fair key. horizon: the virtual start of the first
+-- fair key that was not read; null: all were read. cut: some lanes of a fair key were not read.
+create type engine.candidates as (
+  lanes sluice.lane[], starts bigint[], turns bigint[], steps bigint[], horizon bigint, cut boolean);
+
+-- What buckets allow, read under their locks (`engine.read_claim_room`). now_us: the time of the decision, in
+-- microseconds. at: what the store's clock shows then. buckets: the buckets, under the ids that lanes use. members: the
+-- members of the pools among them. rooms: what the buckets, and then the members, allow, as `engine.recorded_room`
+-- returns it, without units that are reserved or that waiting takers have the turn for; `engine.append_ledger` goes on
+-- from it. first: lanes that units are reserved for, by position, the oldest reservation first; null: no units of these
+-- buckets are reserved. probing, stale: see below.
+create type engine.claim_room as (
+  now_us bigint, at timestamptz, buckets bigint[], members bigint[], rooms engine.room[], first integer[],
+    probing boolean, stale bigint[]);
+
+-- The room of buckets, divided among lanes (`engine.divide_room`). take: how many jobs each lane gives. blocked: the
+-- position of the bucket that denied each lane; 0: none did. If some lanes have costs: of, seqs: the lane and the seq
+-- of each selected job of these lanes; over: 1 for a lane with costs that has no further jobs. more: some lanes have
+-- more jobs than were read.
+create type engine.division as (
+  take integer[], blocked integer[], of bigint[], seqs bigint[], over integer[], more boolean);
 
 -- The findings of a claim in one lane: jobs that it could start, how many of them it took, the last of their seqs,
 -- whether there are more; the lane's rank by the next job (by the last one, if there is none); and the units by which
@@ -40,9 +67,12 @@ create type engine.served as (
   now_us bigint, granted integer, again boolean, jobs text, soon boolean, probing boolean, served boolean, of bigint[],
     taken integer[], instants bigint[], stale bigint[], changed boolean);
 
--- The jobs that a claim marked: how many it has, their JSON (claim/claimed-job.ts), and the move of each
--- lane.
-create type engine.marked as (granted integer, jobs text, moves engine.move[]);
+-- The jobs that a claim marked: how many it has, their JSON (claim/claimed-job.ts), and the move of each lane; the lane
+-- and the seq of each job; and what they charge to each bucket, as in `engine.append_ledger`. fewer: a job went away
+-- while it was marked.
+create type engine.marked as (
+  granted integer, jobs text, moves engine.move[], lanes bigint[], seqs bigint[], units bigint[], places bigint[],
+    fewer boolean);
 
 -- A list that lanes wait in, while claim/lanes/update_lists.sql updates it: its row (row_id; null: there is none yet),
 -- when it is due from now on, the farthest turn that was assigned (far), its front turn now

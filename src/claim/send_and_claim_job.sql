@@ -17,7 +17,7 @@ declare
   v_at constant timestamptz := sluice.now();
   v_bucket bigint;
   v_locked boolean := true;
-  v_is record;
+  v_is engine.claim_room;
   v_room engine.room;
   v_free bigint := 1;
   v_life bigint;

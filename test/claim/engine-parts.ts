@@ -86,8 +86,10 @@ export async function promoteDue(db: Queryable, sinceUs: number): Promise<number
 /** Marks the job that waits, one unit of its lane's buckets, as a claim does that has read it; resolves to how many it got. */
 export async function markJob(db: Queryable, worker: string): Promise<number | undefined> {
   const [row] = await sqlOn(db).query<{ granted: number }>(
-    `select m.granted from sluice.lane l, sluice.job j, engine.mark_jobs(gen_random_uuid(), $1, ${limiterNow()},
-       sluice.now(), array[l], '{1}', l.buckets, '{}', array[l.id], array[j.seq], '{0}') m
+    `select m.granted from sluice.lane l, sluice.job j, engine.mark_jobs(
+       (gen_random_uuid(), $1, 1, null, 0, 0, null)::engine.claimer, array[l],
+       (${limiterNow()}, sluice.now(), l.buckets, '{}', '{}', null, false, null)::engine.claim_room,
+       ('{1}', '{0}', array[l.id], array[j.seq], '{0}', false)::engine.division, null, null) m
      where j.lane = l.id and j.claim is null`,
     [worker],
   )

@@ -4,17 +4,11 @@
 -- reads stand in front, no claim knows which lanes come after them, and no lane can be served. So when too few lanes
 -- may be served before the horizon, it moves the turns that it reads forward to the real position of their fair keys,
 -- and reads again.
--- starts: the virtual start of each lane's fair key; beside other classes it includes the class's lift
--- turns: the same without the lift of the lane's class, as its lanes have it (vstart)
--- steps: what a unit of each lane adds to the turn of its fair key
--- horizon: the virtual start of the first fair key that was not read; null: all were read
--- cut: some lanes of a fair key were not read
 create or replace function engine.select_lanes(
-  p_classes bigint[], p_new bigint[], p_want integer, p_now bigint, p_since bigint, p_most integer,
-  out lanes sluice.lane[], out starts bigint[], out turns bigint[], out steps bigint[], out horizon bigint,
-  out cut boolean)
-language plpgsql as $$
+  p_classes bigint[], p_new bigint[], p_want integer, p_now bigint, p_since bigint, p_most integer)
+returns engine.candidates language plpgsql as $$
 declare
+  v_found engine.candidates;
   v_raised bigint[];
   v_raises bigint[];
 begin
@@ -22,7 +16,7 @@ begin
     select array_agg(p.lane), array_agg(p.start), array_agg(p.start - p.lift), array_agg(p.step), min(p.horizon),
            coalesce(bool_or(p.cut), false),
            array_agg((p.lane).class) filter (where p.raise > 0), array_agg(p.raise) filter (where p.raise > 0)
-    into lanes, starts, turns, steps, horizon, cut, v_raised, v_raises
+    into v_found.lanes, v_found.starts, v_found.turns, v_found.steps, v_found.horizon, v_found.cut, v_raised, v_raises
     from engine.read_candidate_lanes(p_classes, p_new, p_now, p_since, p_most) p;
     -- The whole class is lifted, so that those of its lanes that were read do not fall behind its others. A class that
     -- another transaction announces or retires just now is skipped, because that transaction may wait for this class.
@@ -32,8 +26,9 @@ begin
       where k.id = r.of and k.id = any (array(
         select id from sluice.class where id = any (v_raised) for update skip locked));
     end if;
-    exit when horizon is null or round = 3
-      or (select count(*) from unnest(starts) s where s <= select_lanes.horizon) >= least(p_want, cardinality(lanes));
+    exit when v_found.horizon is null or round = 3
+      or (select count(*) from unnest(v_found.starts) s where s <= v_found.horizon)
+        >= least(p_want, cardinality(v_found.lanes));
     with turn as (
       select t.lane, max(t.lift + t.own) over (partition by (t.lane).fair) - t.lift as goal
       from engine.read_turns(p_classes, p_now, p_since, p_most) t
@@ -42,4 +37,5 @@ begin
     where l.id = (t.lane).id and l.v = (t.lane).v and t.goal > (t.lane).vstart;
     exit when not found;
   end loop;
+  return v_found;
 end $$;

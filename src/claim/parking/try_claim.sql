@@ -4,11 +4,12 @@
 create or replace function engine.try_claim(p_trial engine.trial, p_class bigint, p_begun bigint) returns engine.served
 language plpgsql as $$
 declare
+  v_claimer constant engine.claimer :=
+    (gen_random_uuid(), p_trial.worker, p_trial.want, null, p_begun, -1, p_trial.cap)::engine.claimer;
   v_done engine.served;
 begin
   loop
-    v_done := engine.decide_claim(
-      gen_random_uuid(), p_trial.worker, array[p_class], '{}', p_trial.want, p_begun, -1, p_trial.cap, 256);
+    v_done := engine.decide_claim(v_claimer, array[p_class], '{}', 256);
     exit when v_done.stale is null;
     perform engine.renew_bucket_states(v_done.stale, p_trial.cap);
   end loop;

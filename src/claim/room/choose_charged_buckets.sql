@@ -1,13 +1,11 @@
 -- Decides which buckets each job of a claim charges where that depends on the worker and the moment: for a label the
 -- worker's own bucket, for a pool the member that has the most room left after the jobs before it, and beside takers. A
 -- job that finds no member is left out.
--- The others: as in `engine.mark_jobs`.
 -- seqs: the jobs
 -- charged_buckets: for each of seqs its actual buckets, in the order of the job's, joined by U+001F; null: the job's
 -- buckets, rooms: all that jobs may hold; each room once, with its bucket's first position
 create or replace function engine.choose_charged_buckets(
-  p_labels jsonb, p_members bigint[], p_lane sluice.lane[], p_take integer[], p_of bigint[],
-  p_seqs bigint[], p_rooms engine.room[],
+  p_labels jsonb, p_lanes sluice.lane[], p_room engine.claim_room, p_share engine.division,
   out seqs bigint[], out charged_buckets text[], out buckets bigint[], out rooms engine.room[]) language plpgsql as $$
 declare
   v_job record;
@@ -22,20 +20,21 @@ declare
 begin
   seqs := '{}';
   charged_buckets := '{}';
-  buckets := array(select r.bucket from unnest(p_rooms) r order by r.ord);
-  rooms := array(select r from unnest(p_rooms) r where array_position(buckets, r.bucket) = r.ord);
+  buckets := array(select r.bucket from unnest(p_room.rooms) r order by r.ord);
+  rooms := array(select r from unnest(p_room.rooms) r where array_position(buckets, r.bucket) = r.ord);
   select array_agg(b.name || ':' || b.key order by r.ord), array_agg(b.name order by r.ord),
          array_agg(r.units order by r.ord), array_agg(r.places order by r.ord)
   into v_names, v_limits, v_units, v_places
-  from unnest(rooms) r join sluice.bucket b on b.id = r.bucket where r.bucket = any (p_members);
+  from unnest(rooms) r join sluice.bucket b on b.id = r.bucket where r.bucket = any (p_room.members);
   for v_job in
-    select l.ordinality as o, j.seq, j.buckets, j.costs from unnest(p_lane) with ordinality l cross join lateral (
+    select l.ordinality as o, j.seq, j.buckets, j.costs from unnest(p_lanes) with ordinality l cross join lateral (
       select k.seq, k.buckets, k.costs from sluice.job k
       where lane = l.id and seq >= l.bound and claim is null and due_at is null
-        and case when xmax = '0' then true else engine.try_lock_job(ctid) end order by seq limit p_take[l.ordinality]) j
-    where p_take[l.ordinality] > 0 and not l.costed
+        and case when xmax = '0' then true else engine.try_lock_job(ctid) end order by seq
+      limit p_share.take[l.ordinality]) j
+    where p_share.take[l.ordinality] > 0 and not l.costed
     union all
-    select p.o, j.seq, j.buckets, j.costs from unnest(p_of, p_seqs) with ordinality p (lane, seq, o)
+    select p.o, j.seq, j.buckets, j.costs from unnest(p_share.of, p_share.seqs) with ordinality p (lane, seq, o)
     join sluice.job j on j.lane = p.lane and j.seq = p.seq and j.due_at is null and j.claim is null
     order by o, seq
   loop

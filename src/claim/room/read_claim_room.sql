@@ -5,68 +5,65 @@
 -- p_buckets, p_members: the buckets, locked by the caller, and the members of the pools among them
 -- p_lists: p_buckets under the names that lanes use
 -- p_lanes: the lanes that are served
--- now_us: the time of the decision, in microseconds
--- at: what the store's clock shows then
--- rooms: what p_buckets, and then p_members, allow, as `engine.recorded_room` returns it, without those units;
--- `engine.append_ledger` goes on from it
--- first: those of p_lanes that units are reserved for, by position, the oldest reservation first; null: none of
--- p_buckets has units that are reserved
--- stale: up to 16 of the buckets that are stale (`engine.recorded_room`), which the caller's worker renews
--- (`engine.renew_buckets`), because it takes a while; then nothing may be granted now. Null: none, or they are being
--- rebuilt already (sluice.renewal), and have no room meanwhile. A statement that renewed hundreds might exceed a
+-- stale of the result: up to 16 of the buckets that are stale (`engine.recorded_room`), which the caller's worker
+-- renews (`engine.renew_buckets`), because it takes a while; then nothing may be granted now. Null: none, or they are
+-- being rebuilt already (sluice.renewal), and have no room meanwhile. A statement that renewed hundreds might exceed a
 -- statement_timeout each time.
 create or replace function engine.read_claim_room(
-  p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint,
-  out now_us bigint, out at timestamptz, out rooms engine.room[], out first integer[],
-  out probing boolean, out stale bigint[]) language plpgsql as $$
+  p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint) returns engine.claim_room
+language plpgsql as $$
 declare
+  v_is engine.claim_room;
+  v_rooms engine.room[] := engine.recorded_room(p_buckets || p_members, null, p_cap => p_cap);
   v_room engine.room;
+  v_now bigint;
   v_lead bigint;       -- of the limiter's clock over the store's
   v_stale boolean;
   v_kept bigint[];
   v_reserved boolean;  -- units are reserved for lanes
   v_takers boolean;    -- takers wait
 begin
-  rooms := engine.recorded_room(p_buckets || p_members, null, p_cap => p_cap);
-  if rooms = '{}' then
-    select engine.limiter_time(e.clock_lead_us, e.watched, p_cap), e.clock_lead_us into now_us, v_lead
+  if v_rooms = '{}' then
+    select engine.limiter_time(e.clock_lead_us, e.watched, p_cap), e.clock_lead_us into v_now, v_lead
     from sluice.epoch e;
   else
-    now_us := rooms[1].read_at; v_lead := rooms[1].now_at - rooms[1].wall;
+    v_now := v_rooms[1].read_at; v_lead := v_rooms[1].now_at - v_rooms[1].wall;
   end if;
-  at := to_timestamp((now_us - v_lead) / 1e6);
-  probing := false;
-  foreach v_room in array rooms loop
+  v_is.now_us := v_now; v_is.at := to_timestamp((v_now - v_lead) / 1e6);
+  v_is.buckets := p_lists; v_is.members := p_members; v_is.probing := false;
+  foreach v_room in array v_rooms loop
     v_stale := v_stale or v_room.stale;
-    probing := probing or v_room.probe > 0 and v_room.avail > 0;
+    if v_room.probe > 0 and v_room.avail > 0 then v_is.probing := true; end if;
   end loop;
   if v_stale then
-    stale := nullif(array(
-      select r.bucket from unnest(rooms) r
+    v_is.stale := nullif(array(
+      select r.bucket from unnest(v_rooms) r
       where r.stale and (r.n > 0 or r.version is not null)  -- a pool has no state of its own
         and not exists (select 1 from sluice.renewal w where w.bucket = r.bucket) limit 16), '{}');
-    if stale is not null then return; end if;
+    if v_is.stale is not null then v_is.rooms := v_rooms; return v_is; end if;
   end if;
   select exists (select 1 from sluice.reservation r where r.bucket = any (p_lists)),
-         exists (select 1 from sluice.taker t where t.alive_until > read_claim_room.now_us) into v_reserved, v_takers;
+         exists (select 1 from sluice.taker t where t.alive_until > v_now) into v_reserved, v_takers;
   -- This comes before reservations are subtracted, because it computes the room of pools anew.
-  if v_takers then rooms := engine.units_left_for_jobs(rooms, now_us); end if;
+  if v_takers then v_rooms := engine.units_left_for_jobs(v_rooms, v_now); end if;
   if v_reserved then
     v_kept := array(
       select coalesce((
         select sum(r.need) from sluice.reservation r
-        where r.bucket = b and r.lane <> all (p_lanes) and r.until > now_us and not exists (
+        where r.bucket = b and r.lane <> all (p_lanes) and r.until > v_now and not exists (
           select 1 from sluice.reservation o
           where o.bucket = b and o.lane = any (p_lanes) and (o.since, o.lane) < (r.since, r.lane))), 0)::bigint
       from unnest(p_lists) with ordinality u (b, o) order by o);
-    foreach v_room in array rooms[:cardinality(p_buckets)] loop
+    foreach v_room in array v_rooms[:cardinality(p_buckets)] loop
       v_room.avail := greatest(0, v_room.avail - v_kept[v_room.ord]);
       v_room.units := greatest(0, v_room.units - v_kept[v_room.ord]);
-      rooms[v_room.ord] := v_room;
+      v_rooms[v_room.ord] := v_room;
     end loop;
-    first := array(
+    v_is.first := array(
       select l.o::integer from unnest(p_lanes) with ordinality l (id, o)
       join sluice.reservation r on r.bucket = any (p_lists) and r.lane = l.id
       group by l.o order by min(r.since), l.o);
   end if;
+  v_is.rooms := v_rooms;
+  return v_is;
 end $$;
