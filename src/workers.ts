@@ -2,6 +2,7 @@
 import { type Absorbing, createAbsorbing } from './absorb/open.ts'
 import { type Broker, openBroker } from './amqp/broker.ts'
 import { PatientStart } from './amqp/patient-start.ts'
+import { logTraffic } from './amqp/traffic.ts'
 import type { Definitions } from './claim/definitions/define.ts'
 import type { OutletFor } from './claim/outlet.ts'
 import { UsageError } from './core/errors.ts'
@@ -55,6 +56,12 @@ export interface WorkersOptions {
   beatUrl(): string | undefined
   /** @throws if no worker may be made any more */
   checkOpen(): void
+}
+
+/** An outlet of a dispatcher, and how many jobs it has sent. */
+interface FleetPart extends Part {
+  close(): Promise<void>
+  given(): number
 }
 
 /** The workers of one Sluice. */
@@ -154,10 +161,12 @@ export class Workers {
     labels: Readonly<Record<string, string>>,
   ): Promise<() => Promise<void>> {
     const broker = await this.#broker()
-    const parts: (Part & { close(): Promise<void> })[] = []
+    const parts: FleetPart[] = []
     const close = async () => {
       for (const part of parts) await part.close()
       await broker.close()
+      const given = parts.reduce((sum, part) => sum + part.given(), 0)
+      logTraffic(this.#options.store.log, 'the dispatcher', broker.traffic, [given, 'jobs'])
     }
     try {
       const names = new TaskSet(tasks, labels).describeTasks(this.#options.rulebook).tasks
@@ -177,7 +186,7 @@ export class Workers {
     const remote = tasks.filter((task) => task.remote !== undefined)
     const far = new Set(remote.map(({ name }) => name))
     const near = names.filter((name) => !far.has(name))
-    const outlets: (Part & { close(): Promise<void> })[] = []
+    const outlets: FleetPart[] = []
     const add = (own: ReadonlySet<string>, outlet: BrokerOutlet | CeleryOutlet, filled?: ReadonlySet<string>) => {
       const end = new AbortController()
       const open = async () => {
@@ -188,7 +197,7 @@ export class Workers {
         end.abort()
         await outlet.close()
       }
-      outlets.push({ tasks: own, outlet: outlet.for, open, close })
+      outlets.push({ tasks: own, outlet: outlet.for, open, close, given: () => outlet.given })
     }
     if (near.length > 0)
       add(new Set(near), new BrokerOutlet({ wire: new AmqpWire(broker), fleet, tasks: near, clock, log }))

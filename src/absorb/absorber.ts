@@ -75,6 +75,8 @@ const retryMs = 1_000
 
 /** Absorbs until it is stopped, and reports results until it is closed. */
 export class Absorber {
+  /** How many calls have become jobs here. */
+  calls = 0
   readonly #options: AbsorberOptions
   readonly #tasks: ReadonlyMap<string, AnyTask>
   readonly #results: Results
@@ -280,7 +282,10 @@ export class Absorber {
       return this.#end(message.id)
     }
     if (times === undefined) await this.#end(message.id)
-    else if (!row.known) this.#presence.events.sendReceived(message)
+    else if (!row.known) {
+      this.calls++
+      this.#presence.events.sendReceived(message)
+    }
     incoming.ack()
   }
 

@@ -1,5 +1,6 @@
 /** The parts of the broker of Celery producers, RabbitMQ or Redis, that the absorber uses. */
 import type { Address } from '../celery/carrier.ts'
+import type { Traffic } from '../amqp/traffic.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import type { DepthOptions } from '../worker/queue-depth.ts'
 
@@ -25,6 +26,8 @@ export interface Receiving {
 export interface CeleryBroker {
   /** Of two priorities the lower one comes first. */
   readonly lowerFirst: boolean
+  /** What was sent, received and settled so far. */
+  readonly traffic: Readonly<Traffic>
   /** Receives messages of queues. A queue that is not there is made, as Celery makes it. */
   consume(queues: readonly string[], onMessage: (incoming: Incoming) => void): Promise<Receiving>
   /** Sends a message that must not be lost; a queue that is not there is made. @throws StoreError SLUICE_BROKER_UNROUTED: no queue of an exchange takes it */

@@ -1,6 +1,7 @@
 /** Opens what the absorber of a worker needs, when the worker starts. */
 import { openBroker } from '../amqp/broker.ts'
 import { PatientStart } from '../amqp/patient-start.ts'
+import { logTraffic } from '../amqp/traffic.ts'
 import { isRedis } from '../celery/connect.ts'
 import { openPlace } from '../celery/redis-transport.ts'
 import { durationMs } from '../core/rate.ts'
@@ -34,6 +35,9 @@ export interface Absorbing {
   close(): Promise<void>
 }
 
+/** It is called so in the log. */
+const reader = 'what reads the queues of Celery producers'
+
 /** Returns what absorbs. It connects when it starts; a RabbitMQ that is away is waited for. */
 export function createAbsorbing(options: AbsorbingOptions): Absorbing {
   const { clock, log } = options.store
@@ -41,7 +45,7 @@ export function createAbsorbing(options: AbsorbingOptions): Absorbing {
   const start = async () => {
     open = await openAbsorber(options)
   }
-  const opening = new PatientStart({ who: 'what reads the queues of Celery producers', clock, log, start })
+  const opening = new PatientStart({ who: reader, clock, log, start })
   const stop = async () => {
     await opening.end()
     await open?.absorber.stop()
@@ -75,6 +79,7 @@ async function openAbsorber(options: AbsorbingOptions): Promise<Open> {
     await absorber?.close()
     await redis?.close()
     await broker.close()
+    logTraffic(options.store.log, reader, broker.traffic, [absorber?.calls ?? 0, 'calls'])
   }
   try {
     const place = results ?? (isRedis(url) ? url : 'rpc://')

@@ -26,6 +26,10 @@ export class RabbitCeleryBroker implements CeleryBroker {
     this.#broker = broker
   }
 
+  get traffic(): Broker['traffic'] {
+    return this.#broker.traffic
+  }
+
   async consume(queues: readonly string[], onMessage: (incoming: Incoming) => void): Promise<Receiving> {
     const consumers: Consumer[] = []
     for (const queue of queues) {

@@ -1,4 +1,5 @@
 /** A Redis as the broker of Celery producers. */
+import { noTraffic } from '../amqp/traffic.ts'
 import { isUnrouted } from '../amqp/publish-errors.ts'
 import type { Address, Carrier } from '../celery/carrier.ts'
 import { requestExchange } from '../celery/control.ts'
@@ -25,6 +26,7 @@ export async function openRedisBroker(place: RedisPlace & { visibleAfterMs: numb
 /** Uses a Redis, which it closes in the end. */
 export class RedisCeleryBroker implements CeleryBroker {
   readonly lowerFirst = true
+  readonly traffic = noTraffic()
   readonly #carrier: Carrier
   readonly #place: RedisPlace & { visibleAfterMs: number }
   #consumer: RedisConsumer | undefined
@@ -37,12 +39,20 @@ export class RedisCeleryBroker implements CeleryBroker {
 
   async consume(queues: readonly string[], onMessage: (incoming: Incoming) => void): Promise<Receiving> {
     const take = (delivery: RedisDelivery) => onMessage(incomingOf(delivery))
-    const consumer = await consumeRedis({ ...this.#place, queues, prefetch, heldForMs, onMessage: take })
+    const consumer = await consumeRedis({
+      ...this.#place,
+      traffic: this.traffic,
+      queues,
+      prefetch,
+      heldForMs,
+      onMessage: take,
+    })
     this.#consumer = consumer
     return { stop: () => consumer.stop() }
   }
 
   send(message: WireMessage, address: Address): Promise<void> {
+    this.traffic.published++
     return runOnRedis(() => this.#carrier.publish(message, address))
   }
 
@@ -53,6 +63,7 @@ export class RedisCeleryBroker implements CeleryBroker {
   }
 
   announce(message: WireMessage, routingKey: string): Promise<void> {
+    this.traffic.published++
     return this.#carrier.broadcast(message, eventExchange, routingKey)
   }
 
@@ -60,6 +71,7 @@ export class RedisCeleryBroker implements CeleryBroker {
     const { url, prefix, log } = this.#place
     const channel = prefix + channelOf(requestExchange, addressOf(url).db)
     this.#listening = await listenRedis(url, channel, (text) => {
+      this.traffic.delivered++
       try {
         onRequest(readEnvelope(text).message)
       } catch (error) {

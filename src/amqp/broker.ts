@@ -9,6 +9,7 @@ import { Subscription, type ConsumeOptions, type Consumer, type Delivery } from 
 import { Link } from './link.ts'
 import { Publisher, type Message } from './publisher.ts'
 import { causeOf, lossOf, refusalOf, type Session } from './session.ts'
+import { noTraffic, type Traffic } from './traffic.ts'
 import { Declarations, type Topology } from './topology.ts'
 
 export type { Delivery } from './consumer.ts'
@@ -17,6 +18,8 @@ export type { Delivery } from './consumer.ts'
 export interface Broker {
   /** Messages can be published and received: no connection is lost, and the server takes messages. */
   readonly isUp: boolean
+  /** What it has published and received so far, and consumers have settled. */
+  readonly traffic: Readonly<Traffic>
   /** Resolves when the server has confirmed the message (`Publisher.publish` lists the errors). */
   publish(message: Message): Promise<void>
   /**
@@ -89,6 +92,7 @@ export async function openBroker(options: BrokerOptions): Promise<Broker> {
 }
 
 class Connections implements Broker {
+  readonly traffic = noTraffic()
   readonly #publishing: Link
   readonly #consuming: Link
   readonly #isPatient: boolean
@@ -105,7 +109,7 @@ class Connections implements Broker {
     this.#isPatient = isPatient
     this.#log = log
     this.#vhost = address.vhost
-    this.#publisher = new Publisher(name)
+    this.#publisher = new Publisher(name, this.traffic)
     this.#declarations = new Declarations(log)
     this.#publishing = new Link({
       address,
@@ -146,6 +150,7 @@ class Connections implements Broker {
     if (this.#isClosed) throw closedError()
     const subscription: Subscription = new Subscription(queue, options, onMessage, {
       log: this.#log,
+      traffic: this.traffic,
       ready: (withinMs) => this.#waitUntilOpen(true, withinMs),
       redeclare: (session) => this.#declarations.repeat(session, 'all'),
       cancelled: () => void this.#consumers.delete(subscription),

@@ -7,6 +7,7 @@ import { retryPauseMs } from '../core/retry.ts'
 import { Waiters } from '../core/waiters.ts'
 import { typeHeaders, type Headers } from './headers.ts'
 import { causeOf, refusalOf, type Session } from './session.ts'
+import type { Traffic } from './traffic.ts'
 
 /** How to receive. */
 export interface ConsumeOptions {
@@ -55,6 +56,7 @@ export interface Consumer {
 /** The parts of its broker that a subscription uses. */
 export interface Source {
   log: Log
+  traffic: Traffic
   /** Resolves to the connection. @throws StoreError SLUICE_BROKER_UNREACHABLE after `withinMs`, default: never */
   ready(withinMs?: number): Promise<Session>
   /** Declares everything again, since the queue may be gone. */
@@ -248,7 +250,10 @@ export class Subscription implements Consumer {
   }
 
   #receive(channel: Channel, message: ConsumeMessage, noAck: boolean): void {
+    const { traffic } = this.#source
+    traffic.delivered++
     const write = (verdict: Verdict) => {
+      traffic.acknowledged++
       if (verdict !== 'ack') channel.reject(message, verdict === 'requeue')
       else if (this.#acked.push(message) === 1) process.nextTick(() => this.#writeAcks())
     }

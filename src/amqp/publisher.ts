@@ -5,6 +5,7 @@ import { type SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import { Waiters } from '../core/waiters.ts'
 import { typeHeaders, type Headers } from './headers.ts'
 import { internalError, refusalOf, type Session } from './session.ts'
+import type { Traffic } from './traffic.ts'
 
 /** AMQP's properties of a message. */
 export interface Properties {
@@ -68,6 +69,7 @@ const sweepEveryMs = 100
 /** The messages of one broker that are under way. */
 export class Publisher {
   readonly #name: string
+  readonly #traffic: Traffic
   /** Messages that were not sent on the present channel; the first is sent next. */
   #waiting: Entry[] = []
   readonly #sent = new Set<Entry>()
@@ -82,8 +84,9 @@ export class Publisher {
   /** Streams that wait for space. */
   #streams: { bytes: number; resolve: () => void }[] = []
 
-  constructor(name: string) {
+  constructor(name: string, traffic: Traffic) {
     this.#name = name
+    this.#traffic = traffic
   }
 
   /** Messages that are not confirmed. */
@@ -215,6 +218,7 @@ export class Publisher {
         // Otherwise the channel was closed: it waits for the next one.
       })
       entry.wasSent = true
+      this.#traffic.published++
     } catch (error) {
       const cause = error as Error
       // The channel is being closed, which `holdUnconfirmed` reports.

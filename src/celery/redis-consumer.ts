@@ -1,6 +1,7 @@
 /** Receives the messages of queues in Redis, as a worker of Celery does. */
 import { randomUUID } from 'node:crypto'
 import { systemClock } from '../core/clock.ts'
+import { noTraffic, type Traffic } from '../amqp/traffic.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import { UnackedMessages, type Taken } from './unacked.ts'
 import { heldIndexKey, heldKey, readEnvelope, writeEnvelope } from './kombu.ts'
@@ -37,6 +38,8 @@ export interface RedisConsumerOptions extends RedisPlace {
   visibleAfterMs: number
   /** How long, in ms, a message in hand is kept without a renewal by this process. Default, and longest: `visibleAfterMs`. */
   heldForMs?: number
+  /** Counts the messages. */
+  traffic?: Traffic | undefined
   onMessage: (delivery: RedisDelivery) => unknown
 }
 
@@ -62,6 +65,7 @@ export class RedisConsumer {
   readonly #taken = new Map<string, TakenHere>()
   readonly #ended = new AbortController()
   readonly #watch: RedisWatch
+  readonly #traffic: Traffic
   /** Something may have come since the last look began. */
   #isChanged = false
   /** Nothing is to be done until something comes. */
@@ -83,6 +87,7 @@ export class RedisConsumer {
     const heldForMs = Math.min(visibleAfterMs, options.heldForMs ?? visibleAfterMs)
     this.#redis = redis
     this.#options = options
+    this.#traffic = options.traffic ?? noTraffic()
     this.#held = new UnackedMessages(redis, { prefix, log, visibleAfterMs, heldForMs })
     this.#queues = queues
     this.#prefetch = options.prefetch
@@ -214,6 +219,7 @@ export class RedisConsumer {
     if (this.#isStopped) return void (await this.#held.release(one, false))
     const taken: TakenHere = { ...one, isHeld: true, isEnded: false }
     this.#taken.set(tag, taken)
+    this.#traffic.delivered++
     this.#options.onMessage({
       queue,
       ...found,
@@ -228,6 +234,7 @@ export class RedisConsumer {
       putOff: (message, afterMs) => {
         const copy = writeEnvelope(message, { exchange: '', routingKey: queue }, randomUUID(), true)
         const { priority } = message
+        this.#traffic.published++
         const act = () => this.#held.putOff(tag, { afterMs, queue, priority, text: copy, isEnded: taken.isEnded })
         return taken.isEnded ? act() : this.#settle(taken, act).catch((error: unknown) => this.#keep(taken, error))
       },
@@ -247,6 +254,7 @@ export class RedisConsumer {
   async #settle(taken: TakenHere, act: () => Promise<boolean>): Promise<boolean> {
     if (!taken.isHeld) return false
     this.#taken.delete(taken.tag)
+    this.#traffic.acknowledged++
     const isDone = await act()
     taken.isHeld = false
     if (this.#isFull) this.#pause.abort()

@@ -49,7 +49,14 @@ class RedisBroker implements DirectBroker {
     await enter(this.#redis)
     if (signal.aborted) return
     const onMessage = (delivery: RedisDelivery) => take(new RedisMessage(delivery, this.#settle), delivery.queue)
-    this.#consumer ??= await consumeRedis({ ...this.#options, queues, prefetch, heldForMs, onMessage })
+    this.#consumer ??= await consumeRedis({
+      ...this.#options,
+      traffic: this.celery.traffic,
+      queues,
+      prefetch,
+      heldForMs,
+      onMessage,
+    })
     if (signal.aborted) await this.#consumer.stop()
     // It was connecting while this was closed.
     if (this.#end.signal.aborted) await this.#consumer.close()

@@ -5,6 +5,7 @@ import { Results } from '../absorb/results.ts'
 import type { CeleryBroker } from '../absorb/broker.ts'
 import { delayMaxMs } from '../amqp/delays.ts'
 import { PatientStart } from '../amqp/patient-start.ts'
+import { logTraffic } from '../amqp/traffic.ts'
 import { enter } from '../celery/redis-transport.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Reports } from '../claim/outlet.ts'
@@ -209,6 +210,7 @@ export class DirectWorker {
     await this.#local.close()
     const { log } = this.#options.report
     log.info('the worker has stopped', { ...this.counts })
+    logTraffic(log, 'the worker', broker.celery.traffic, [this.counts.begun, 'tasks'])
     await this.#options.ended()
   }
 }

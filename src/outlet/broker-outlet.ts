@@ -52,8 +52,8 @@ export class BrokerOutlet implements Outlet {
   readonly #workerOf = new Map<ClaimedJob, RosterWorker>()
   /** Stints of which the end is being recorded. */
   readonly #ending = new Set<string>()
-  /** The messages that were sent and received so far, and for how many jobs. */
-  readonly #traffic = { sent: 0, received: 0, jobs: 0 }
+  /** How many jobs were sent to workers. */
+  given = 0
   #reports: Reports | undefined
   #claimer: () => string | undefined = () => undefined
   /** It gives no more jobs. */
@@ -89,13 +89,7 @@ export class BrokerOutlet implements Outlet {
   async close(): Promise<void> {
     this.#isClosed = true
     await Promise.all(this.#roster.workers.map((worker) => this.#takeLeave(worker)))
-    const { wire, log } = this.#options
-    await wire.leave(this.id)
-    const { sent, received, jobs } = this.#traffic
-    // A dispatcher in front of Celery workers alone has nothing to report here.
-    if (sent + received === 0) return
-    const each = jobs === 0 ? '' : `, ${((sent + received) / jobs).toFixed(2)} for each of ${jobs} jobs`
-    log.info(`the dispatcher has sent ${sent} messages and received ${received}${each}; none is acknowledged`)
+    await this.#options.wire.leave(this.id)
   }
 
   retire(): void {
@@ -142,7 +136,7 @@ export class BrokerOutlet implements Outlet {
         isStopped: false,
       })
       this.#workerOf.set(job, worker)
-      this.#traffic.jobs++
+      this.given++
       const assigned = jobsByWorker.get(worker)
       if (assigned === undefined) jobsByWorker.set(worker, [job])
       else assigned.push(job)
@@ -213,7 +207,6 @@ export class BrokerOutlet implements Outlet {
   }
 
   #publish(worker: RosterWorker, message: string, ttlMs?: number): Promise<void> {
-    this.#traffic.sent++
     return this.#options.wire.send(worker.id, message, ttlMs)
   }
 
@@ -232,7 +225,6 @@ export class BrokerOutlet implements Outlet {
 
   #receive(message: ToDispatcher): void {
     if (this.#isClosed) return
-    this.#traffic.received++
     const { wire } = this.#options
     if (message.type === 'seek') {
       if (this.#isRetired) return

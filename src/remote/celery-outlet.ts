@@ -66,6 +66,8 @@ export class CeleryOutlet implements Outlet {
   readonly #room: QueueRoom
   readonly #sent = new Map<ClaimedJob, Sent>()
   readonly #admitting
+  /** How many jobs were sent to workers. */
+  given = 0
   #reports: Reports | undefined
 
   constructor(options: CeleryOutletOptions) {
@@ -213,6 +215,7 @@ export class CeleryOutlet implements Outlet {
     const wire = await writeTask(message, { nowMs: wallMs - overdueMs })
     this.#watch(sent)
     sent.isPublished = true
+    this.given++
     try {
       await publish(broker, wire, { exchange: '', routingKey: queue, withinMs: leftMs, isOnce: true })
     } catch (error) {

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { expect, it, type TestContext } from 'vitest'
 import { Absorber } from '../../src/absorb/absorber.ts'
 import type { Incoming } from '../../src/absorb/broker.ts'
+import { noTraffic } from '../../src/amqp/traffic.ts'
 import { signature } from '../../src/celery/signature.ts'
 import { blank, type TaskMessage, writeTask } from '../../src/celery/task-message.ts'
 import { systemClock } from '../../src/core/clock.ts'
@@ -36,7 +37,16 @@ async function absorbing({ onTestFinished }: Pick<TestContext, 'onTestFinished'>
   const sent: unknown[] = []
   const send = async (message: unknown) => void sent.push(message)
   const consume = async (_: unknown, take: typeof receive) => ((receive = take), { stop: none })
-  const broker = { lowerFirst: false, consume, send, reply: send, announce: none, listen: none, close: none }
+  const broker = {
+    lowerFirst: false,
+    traffic: noTraffic(),
+    consume,
+    send,
+    reply: send,
+    announce: none,
+    listen: none,
+    close: none,
+  }
   const absorber = new Absorber({
     store,
     broker,

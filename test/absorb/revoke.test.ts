@@ -1,6 +1,7 @@
 /** A revocation that arrives while the store is away. */
 import { expect, it } from 'vitest'
 import { Absorber } from '../../src/absorb/absorber.ts'
+import { noTraffic } from '../../src/amqp/traffic.ts'
 import { writeRequest } from '../../src/celery/control.ts'
 import type { WireMessage } from '../../src/celery/wire.ts'
 import { systemClock } from '../../src/core/clock.ts'
@@ -34,6 +35,7 @@ it('revocations are recorded as soon as the store is back, and answered then; th
   const none = async () => {}
   const broker = {
     lowerFirst: false,
+    traffic: noTraffic(),
     consume: async () => ({ stop: none }),
     send: none,
     reply: async (message: WireMessage) => void replies.push(message),

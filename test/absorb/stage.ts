@@ -68,7 +68,7 @@ export async function absorb(
   tasks: readonly AnyTask[],
   { onTestFinished }: Pick<TestContext, 'onTestFinished'>,
   { celeryResults, ...how }: { celeryResults?: string } & Partial<CeleryWork> = {},
-  more: Pick<SluiceOptions, 'rules'> = {},
+  more: Pick<SluiceOptions, 'rules' | 'log'> = {},
 ) {
   const { url: store } = await freshDatabase()
   const results = celeryResults === undefined ? {} : { celeryResults }

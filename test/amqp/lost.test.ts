@@ -3,6 +3,7 @@ import { EventEmitter } from 'node:events'
 import type { Duplex } from 'node:stream'
 import { expect, it, onTestFinished } from 'vitest'
 import { addressOf } from '../../src/amqp/address.ts'
+import { noTraffic } from '../../src/amqp/traffic.ts'
 import { Publisher } from '../../src/amqp/publisher.ts'
 import { openSession, type Session } from '../../src/amqp/session.ts'
 import { startProxy } from '../servers/proxy.ts'
@@ -43,7 +44,7 @@ it('a message is published again if its connection was lost just when it could b
     },
   })
   const { published, channel } = confirming()
-  const publisher = new Publisher('test')
+  const publisher = new Publisher('test', noTraffic())
   const done = publisher.publish(message)
   await publisher.useConnection(sessionWith(Promise.resolve(closed), Promise.resolve(cause)))
   await publisher.useConnection(sessionWith(channel, never))
@@ -55,13 +56,13 @@ it('the only message under way when a part of the server failed is published aga
   const silent = () => Promise.resolve(Object.assign(new EventEmitter(), { publish: () => true }))
   const failed = Promise.resolve(Object.assign(new Error('INTERNAL_ERROR'), { code: 541 }))
   const { published, channel } = confirming()
-  const publisher = new Publisher('test')
+  const publisher = new Publisher('test', noTraffic())
   const done = later(publisher.publish(message))
   await publisher.useConnection(sessionWith(silent(), failed))
   await publisher.useConnection(sessionWith(channel, never))
   await done
   expect(published).toEqual(['queue'])
-  const other = new Publisher('test')
+  const other = new Publisher('test', noTraffic())
   const doubtful = later(other.publish(message))
   for (const _ of [1, 2]) await other.useConnection(sessionWith(silent(), failed))
   await expect(doubtful).rejects.toMatchObject({ code: 'SLUICE_BROKER_SILENT' })

@@ -63,7 +63,7 @@ describe('a fleet behind one limit', () => {
         await dispatcher.stop()
         await sluice.close()
         const [, sent, received, delivered] =
-          /sent (\d+) messages and received (\d+), .* of (\d+) jobs/.exec(said.join()) ?? []
+          /published (\d+) messages, received (\d+) .* of (\d+) jobs/.exec(said.join()) ?? []
         const each = Number(delivered) / (tasks + warm)
         if (isLong)
           console.log(

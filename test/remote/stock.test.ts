@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { openProducer } from '../../src/celery/index.ts'
 import { stock } from '../../src/cli/stock.ts'
-import { silent } from '../../src/core/log.ts'
+import { logTo, silent } from '../../src/core/log.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { label, limit } from '../../src/index.ts'
 import { copies } from '../rows.ts'
@@ -17,10 +17,25 @@ afterAll(() => stage?.close())
 describe.concurrent('a job of a remote task', () => {
   it('runs on a stock worker, which knows its job, and its result is in its record', async (context) => {
     const add = pythonTask('add', await stage.queue())
-    const { sluice, ended } = await dispatch(stage, [add], context)
+    const lines: string[] = []
+    const log = logTo((_, text) => lines.push(text))
+    const { sluice, ended, dispatcher } = await dispatch(stage, [add], context, { log })
     const id = await sluice.send(add, { x: 2, y: 3 })
     expect(await ended(id)).toMatchObject({ state: 'done', result: 5 })
     expect(stage.seen(id)).toMatchObject([{ root: id, attempt: 1, ambiguous: false, retries: 0 }])
+    await dispatcher.stop()
+    const said = lines.map((line) =>
+      /has published (\d+) messages, received (\d+) and acknowledged (\d+): .* for each of \d+ jobs/.exec(line),
+    )
+    const [published, received, acknowledged] =
+      said
+        .find((found) => found !== null)
+        ?.slice(1)
+        .map(Number) ?? []
+    // Its message; that it began, and its result. The rest are requests to workers, their answers, and their events.
+    expect(published).toBeGreaterThanOrEqual(1)
+    expect(received).toBeGreaterThanOrEqual(2)
+    expect(acknowledged).toBeGreaterThanOrEqual(2)
   })
 
   it('fails with the type and traceback of Python, and is retried as its task defines', async (context) => {
