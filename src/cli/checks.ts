@@ -8,7 +8,7 @@ import { hasKeys, type LimitLine } from '../operations/limit-line.ts'
 import { Limits } from '../operations/limits.ts'
 import type { PgliteDb } from '../db/pglite.ts'
 import { abandoned, unattended } from './backlog.ts'
-import { connections } from './connections.ts'
+import { channels, connections, redisClients } from './connections.ts'
 import { restores, steps } from './epoch.ts'
 import { fail, ok, warn, type Finding } from './finding.ts'
 import { fleet } from './fleet.ts'
@@ -65,8 +65,10 @@ export const checks = placed({
   wraparound,
   limits,
   redis: ({ redis }) => redisServer(redis),
+  clients: (at) => redisClients(at, at.redis),
   shared,
   fleet: (at) => fleet(at, at.amqp),
+  channels: ({ amqp }) => channels(amqp),
   stock: (at) => stock(at, at.amqp),
   clock,
   steps,

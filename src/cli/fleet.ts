@@ -8,8 +8,6 @@ import { has, type StorageAt } from './storage.ts'
 /** More messages than this wait for one worker only if it reads more slowly than they are sent. */
 const depthMax = 1_000
 const queuesMax = 200
-/** One for each queue that a process reads, one that publishes, and those of commands. */
-const channelsLeast = 16
 
 /** Looks at the dispatchers of the store and, where a broker is known, at the queues of their workers; undefined: there are none. */
 export async function fleet({ sql }: StorageAt, amqp: string | undefined): Promise<Finding | undefined> {
@@ -31,11 +29,7 @@ export async function fleet({ sql }: StorageAt, amqp: string | undefined): Promi
   try {
     const celery = await readCeleryQueues(sql)
     if (queues.length === 0 && celery.length === 0 && !isElsewhere) return warn(lonely)
-    const finding = await judged(text, broker, queues.slice(0, queuesMax), celery)
-    const most = await broker.channelsMax()
-    if (most >= channelsLeast) return finding
-    const few = `RabbitMQ allows ${most} channels a connection: a dispatcher needs up to ${channelsLeast} (channel_max)`
-    return warn(`${finding.text}; ${few}`)
+    return await judged(text, broker, queues.slice(0, queuesMax), celery)
   } finally {
     await broker.close()
   }

@@ -99,6 +99,31 @@ function isForbidden(cause: unknown): boolean {
   return cause instanceof Error && /\b(ERR|unknown command)\b/i.test(cause.message)
 }
 
+/**
+ * Reads how many clients a server has, and how many it accepts; undefined: it does not show that.
+ * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
+ */
+export async function readLoad(
+  client: RedisClient,
+): Promise<{ connected: number | undefined; most: number | undefined }> {
+  const { connected_clients: connected, maxclients: shown } = (await readInfo(client, systemClock)) ?? {}
+  // Before Redis 6.2 only CONFIG shows it, which hosted servers often refuse.
+  const most = shown ?? (await readSetting(client, 'maxclients'))
+  return { connected: numberIn(connected), most: numberIn(most) }
+}
+
+const numberIn = (text: unknown) => (text === undefined ? undefined : Number(text))
+
+async function readSetting(client: RedisClient, name: string): Promise<unknown> {
+  try {
+    const found = await sendCommand(client, 'CONFIG', ['GET', name], timeoutMs)
+    return Array.isArray(found) ? found[1] : undefined
+  } catch (cause) {
+    if (isForbidden(cause)) return undefined
+    throw cause
+  }
+}
+
 function checkVersion({ redis_version: version = '' }: Info): RedisFinding | undefined {
   const major = Number(/^\d+/.exec(version)?.[0])
   if (!(major < majorLeast)) return undefined

@@ -3,9 +3,15 @@ import { expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { checks } from '../../src/cli/checks.ts'
 import { migrate } from '../../src/db/migrate.ts'
+import type { Opened } from '../../src/db/open.ts'
 import { openPg } from '../../src/db/pg.ts'
+import { limit, Sluice, task } from '../../src/index.ts'
 import { enter } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { startRabbit } from '../servers/rabbitmq.ts'
+import { startRedis } from '../servers/redis.ts'
+import { connectRedis } from '../servers/resp.ts'
+import { until } from '../until.ts'
 
 it('doctor names a transaction that has held back vacuuming for more than 5 minutes', async () => {
   const { url } = await freshDatabase()
@@ -78,4 +84,49 @@ it('doctor compares the connections of processes with what the server, the datab
   await allow(-1)
   await admin.end()
   await db.close()
+})
+
+it('doctor compares what Redis accepts with what is connected, and with what workers may open', async (context) => {
+  const redis = await startRedis()
+  context.onTestFinished(() => redis.close())
+  const admin = await connectRedis(redis.port)
+  context.onTestFinished(() => admin.close())
+  const crm = limit('crm', { rate: '100/s' })
+  const note = task('note', { limits: [crm], run: () => undefined })
+  const { url } = await freshDatabase()
+  const sluice = await Sluice.open({ store: url, redis: redis.url, celeryBroker: redis.url })
+  context.onTestFinished(() => sluice.close())
+  const connected = async () =>
+    String(await admin.send('CLIENT', ['LIST']))
+      .trim()
+      .split('\n').length
+  const before = await connected()
+  await sluice.work([note], { celery: ['celery'] })
+  await until(async () => (await connected()) - before >= 5, 'the worker has connected')
+  expect((await connected()) - before).toBeLessThanOrEqual(6)
+  const store = { db: sluice.db, url, directUrl: url, owner: false, embedded: false }
+  const found = () => checks['clients']?.({ store, schema: 'sluice', redis: redis.url })
+  const most = (count: number) => admin.send('CONFIG', ['SET', 'maxclients', String(count)])
+  await most(100)
+  const text = expect.stringMatching(/^Redis accepts 100 clients, and has \d+; 1 program with workers may open 6$/)
+  expect(await found()).toEqual({ status: 'ok', text })
+  await most((await connected()) + 4)
+  expect(await found()).toMatchObject({ status: 'warn', text: expect.stringMatching(/may open 6: raise maxclients$/) })
+  expect(await checks['clients']?.({ store, schema: 'sluice' })).toBe(undefined)
+})
+
+it('doctor finds a RabbitMQ that allows too few channels, or no further connection', async (context) => {
+  const rabbit = await startRabbit()
+  context.onTestFinished(() => rabbit.close())
+  const host = await rabbit.fresh()
+  const store = {} as Opened
+  const found = () => checks['channels']?.({ store, schema: 'sluice', amqp: host.url })
+  expect(await found()).toMatchObject({ status: 'ok', text: expect.stringMatching(/^RabbitMQ accepts \d+ channels/) })
+  await rabbit.evaluate('application:set_env(rabbit, channel_max, 8)')
+  expect(await found()).toMatchObject({
+    status: 'warn',
+    text: expect.stringMatching(/accepts 8 channels .* channel_max/),
+  })
+  await rabbit.evaluate(`rabbit_vhost_limit:set(<<"${host.name}">>, [{<<"max-connections">>, 0}], <<"test">>)`)
+  await expect(found()).rejects.toThrow(/a limit of connections is reached/)
 })

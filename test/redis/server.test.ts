@@ -3,7 +3,7 @@ import { beforeEach, expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
-import { checkServer, type ServerCheck } from '../../src/redis/server.ts'
+import { checkServer, readLoad, type ServerCheck } from '../../src/redis/server.ts'
 import { freshRedis } from '../servers/redis.ts'
 import { bucket, decided, seedOf } from './calls.ts'
 import { connectRedis } from '../servers/resp.ts'
@@ -42,6 +42,20 @@ it('the check of a server finds that keys are evicted, could be, or were', async
   expect(said(after)).toEqual(['evicted error'])
   expect(said(await checkServer(client))).toEqual(['evicted warning'])
   expect(said(await checkServer(client, after))).toEqual([])
+})
+
+it('the clients that a server accepts are in INFO, else in its settings, or not known', async () => {
+  await set('maxclients', '321')
+  const { connected = 0, most } = await readLoad(client)
+  expect([connected > 0, most]).toEqual([true, 321])
+  const silent = told(/maxclients:.*/, '')
+  expect(await readLoad(silent)).toMatchObject({ most: 321 })
+  const send: RedisClient['send'] = async (command, args) => {
+    if (command === 'CONFIG') throw new Error("ERR unknown command 'CONFIG'")
+    return silent.send(command, args)
+  }
+  expect(await readLoad({ send })).toMatchObject({ most: undefined })
+  await set('maxclients', '10000')
 })
 
 it('the check of a server finds a replica, an old version, and clocks that differ', async () => {
