@@ -1,20 +1,16 @@
 /** Takes of one limit or of several, outside of jobs, from the same buckets as jobs: `tryTake`, `take` (waits), and `fetch`. */
 import { randomUUID } from 'node:crypto'
 import { setMaxListeners } from 'node:events'
-import { type Moment, StoreClock } from '../core/clock.ts'
-import { closedError, SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import { StoreClock } from '../core/clock.ts'
+import { closedError, SluiceError, StoreError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import { StoreEpoch } from '../claim/definitions/clock.ts'
 import { hash64, newId } from '../core/hash.ts'
-import { Acquirer, type GrantLine, type Sent } from './acquire.ts'
+import { Acquirer, type GrantLine } from './acquire.ts'
 import type { GrantLoop, GrantResult, PendingGrant } from './grant-loop.ts'
 import { isTransient } from '../claim/claim.ts'
 import type { Definitions } from '../claim/definitions/define.ts'
 import { type Margins, marginsOf } from '../claim/definitions/margins.ts'
-import { Agents } from '../http/agent.ts'
-import { failureIn, isAccepted, refusalIn } from '../http/feedback.ts'
-import { createFetch } from '../http/fetch.ts'
-import { warmClient } from '../http/warm.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import type { Lease, Taker, TakeOptions, Tried, Used, WaitOptions } from '../limits/take.ts'
@@ -24,7 +20,7 @@ import { freshMs, isHalfOver, Leases } from './leases.ts'
 import { createPatience, rejectOnAbort } from './patience.ts'
 import { StoreOutage } from './store-outage.ts'
 import { lateMsMax, redisAwayError, silentStoreError, takeTimeoutError, tooLateError } from './take-errors.ts'
-import { FetchGrants } from './fetch-grants.ts'
+import { Fetches } from './fetches.ts'
 import { type Leaving, Turnstile } from './turnstile.ts'
 import { type Denied, Waiters } from './waiters.ts'
 import { type TakeRequest, takeRequestOf } from './take-request.ts'
@@ -43,14 +39,6 @@ export interface TakesOptions {
 const awayMs = 2_000
 /** How often the store's epoch is checked, while there are takes. */
 const lookMs = 2_000
-/** The grants of each response of `fetch`. */
-const grantsOf = new WeakMap<Response, FetchGrants>()
-
-/** Returns a request as the circuit counts it, as one of its own. */
-function sentRequestOf({ buckets, limits }: TakeRequest, requestedAt: Moment | undefined, isProbe: boolean): Sent {
-  return { buckets, limits, requestedAt, isProbe, who: newId() }
-}
-
 /** The takes of one Sluice. */
 export class Takes implements Taker {
   readonly #options: TakesOptions
@@ -62,12 +50,11 @@ export class Takes implements Taker {
   readonly #outage: StoreOutage
   readonly #waiters: Waiters
   readonly #leases: Leases
-  readonly #fetches = new Set<FetchGrants>()
+  readonly #fetches: Fetches
   readonly #margins: Margins
   readonly #closed = new AbortController()
   /** Takes under way, and what they leave behind: `close` waits for them. */
   readonly #underway = new Set<Promise<unknown>>()
-  #agents: Agents | undefined
 
   constructor(options: TakesOptions) {
     this.#options = options
@@ -94,6 +81,15 @@ export class Takes implements Taker {
       holder: this.#holder,
       acquirer: this.#acquirer,
       margins: this.#margins,
+    })
+    this.#fetches = new Fetches({
+      store,
+      allowPrivate: options.allowPrivate,
+      acquirer: this.#acquirer,
+      margins: this.#margins,
+      leases: this.#leases,
+      take: (want, how, unused) => this.#take(want, how, unused),
+      checkOpen: () => this.#checkOpen(),
     })
     this.#epoch = new StoreEpoch(store, storeClock)
     this.#outage = new StoreOutage(store.clock, store.log)
@@ -142,36 +138,7 @@ export class Takes implements Taker {
     // `maxWait` is what jobs call it: as an option of `fetch` it would be ignored.
     const { key, cost, maxWaitMs, maxWait, ...rest } = init as RequestInit & WaitOptions & { maxWait?: unknown }
     const given = { key, cost, maxWaitMs, maxWait }
-    const want = takeRequestOf(limits, given)
-    const { store, allowPrivate } = this.#options
-    const { clock } = store
-    store.db.checkOutside('`fetch` of a limit')
-    this.#agents ??= new Agents(allowPrivate)
-    const agent = this.#agents.of([])
-    await warmClient(agent)
-    const untilMs = clock.monotonicMs() + want.maxWaitMs
-    const spend = new FetchGrants({
-      limits: want.limits,
-      take: (signal, unused) =>
-        this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
-      recordRefusal: (refusal, requestedAt, isProbe) => {
-        if (refusal.cause === undefined) this.#margins.applyStatedMargin(want.limits)
-        return this.#acquirer.recordRefusal(sentRequestOf(want, requestedAt, isProbe), refusal)
-      },
-      recordAccepted: (requestedAt, host) => this.#acquirer.recordAccepted(want, requestedAt, host),
-      served: (requestedAt) => this.#acquirer.recordServed(want, requestedAt),
-      recordCounts: (counts) => this.#acquirer.recordCounts(want.buckets, want.limits, counts),
-    })
-    this.#checkOpen()
-    this.#fetches.add(spend)
-    try {
-      const call = createFetch({ agent, clock, allowance: spend, limits: want.limits })
-      const response = await spend.within(() => call(input, rest))
-      grantsOf.set(response, spend)
-      return response
-    } finally {
-      this.#fetches.delete(spend)
-    }
+    return this.#fetches.fetch(takeRequestOf(limits, given), input, rest)
   }
 
   /** See {@link Taker.observe}. */
@@ -180,35 +147,12 @@ export class Takes implements Taker {
     response: object,
     options: Pick<TakeOptions, 'key'> = {},
   ): Promise<boolean> {
-    const want = takeRequestOf(limits, options)
-    // A promise, mostly: every refusal would be overlooked.
-    if (typeof response !== 'object' || response === null || 'then' in response)
-      throw new UsageError(
-        'SLUICE_BAD_OPTION',
-        '`observe` was given no response, and no error: await the request first',
-      )
-    const { clock } = this.#options.store
-    const refusal = refusalIn(response, want.limits, { wallMs: clock.wallMs() })
-    // It is not known which request the response answers. If no request of this process was a trial, it was sent before
-    // the refusal.
-    const requestedAt = this.#leases.probeOf(want.buckets)
-    const bad = refusal ?? failureIn(response, want.limits)
-    if (bad !== undefined)
-      await this.#acquirer.recordRefusal(sentRequestOf(want, requestedAt, requestedAt !== undefined), bad)
-    else if (isAccepted(response)) this.#acquirer.recordServed(want, requestedAt)
-    if (bad === undefined && requestedAt !== undefined && isAccepted(response)) {
-      await this.#acquirer.recordAccepted(want, requestedAt)
-      this.#leases.recordAccepted(want.buckets)
-    }
-    return refusal !== undefined
+    return this.#fetches.observe(takeRequestOf(limits, options), response)
   }
 
   /** See {@link Taker.settle}. */
   async settle(response: Response, used: Used): Promise<void> {
-    const grants = grantsOf.get(response)
-    if (grants !== undefined) return grants.settle(used)
-    const text = 'the response is not one that `fetch` of a limit returned, so it is not known what it was charged'
-    throw new UsageError('SLUICE_BAD_OPTION', text)
+    return this.#fetches.settle(response, used)
   }
 
   /** Checks the store's epoch (restored, failed over), because a process that only takes has no worker that does it. */
@@ -222,13 +166,13 @@ export class Takes implements Taker {
   /** Ends takes that wait, and gives back all places. */
   async close(): Promise<void> {
     this.#closed.abort(closedError())
-    for (const fetching of this.#fetches) fetching.abort(closedError())
+    this.#fetches.abort(closedError())
     await this.#waiters.close()
     while (this.#underway.size > 0) await Promise.allSettled(this.#underway)
     await this.#leases.close()
     await this.#holder.close()
     // It is not awaited, so that responses in progress can be read to their end.
-    void this.#agents?.close()
+    void this.#fetches.close()
   }
 
   /** @throws StoreError SLUICE_CLOSED */
