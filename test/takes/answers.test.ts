@@ -194,7 +194,7 @@ it('a fetch goes on if its unused place has gone back before the reply that says
   const both = limit('both', { rate: '1000/s', burst: 100, concurrency: 5 })
   const server = createServer((_request, response) => response.end('here'))
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const kept: (() => void)[] = []
+  let goOn: (() => void) | undefined
   let renewals = 0
   hook = async (name, params, run) => {
     const rows = await run()
@@ -202,14 +202,15 @@ it('a fetch goes on if its unused place has gone back before the reply that says
     if (name !== takeCalls.acquire) return rows
     // The first grant is fresh when it arrives, and old when the connection is open.
     if (!String(params[0]).includes('back')) setImmediate(() => (skippedMs += 5_000))
-    else await new Promise<void>((resolve) => kept.push(resolve))
+    // On a busy machine the grant of a reply that was kept back is too old, so that there is a third take.
+    else if (goOn === undefined) await new Promise<void>((resolve) => (goOn = resolve))
     return rows
   }
   const fetching = later(sluice.takes.fetch(both, `http://127.0.0.1:${(server.address() as AddressInfo).port}/`))
-  await until(() => kept.length > 0 && renew.length > 0, 'the reply to its second take is kept back')
+  await until(() => goOn !== undefined && renew.length > 0, 'the reply to its second take is kept back')
   renew.splice(0).forEach((go) => go())
   await until(() => renewals > 0, 'the renewal is over')
-  kept.forEach((goOn) => goOn())
+  goOn?.()
   expect(await (await fetching).text()).toBe('here')
   await until(async () => (await placesTaken(sluice.db)) === 0, 'its places are free')
   server.close()
