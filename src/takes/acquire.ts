@@ -32,7 +32,10 @@ export interface GrantRequest {
   readonly back: { readonly id: string; readonly units: readonly number[] } | undefined
   /** The running job that requests it, and its claim; undefined: a taker does. */
   readonly job?: { readonly id: string; readonly claim: string }
-  /** The taker that requests it: the fields of engine.taker (takes/records.sql); undefined: a job does. */
+  /**
+   * The taker that requests it: the fields of engine.taker (takes/records.sql), in which infinity becomes null; undefined:
+   * a job does.
+   */
   readonly taker?: Readonly<Record<'line' | 'n' | 'wait' | 'holder' | 'life', string | number | null>>
 }
 

@@ -24,8 +24,8 @@ export interface LeaseOptions {
   readonly isUncharged: boolean
   /** The vendor has refused requests before: this one shows whether it accepts them again. */
   readonly isProbe: boolean
-  /** The taker's place in the line; null: it was not in a line. */
-  readonly place: string | null
+  /** The taker's place in the line; infinity: it was not in a line. */
+  readonly place: number
   /** Called with the age at which the grant is about to be used, in ms; `isLate`: it is too old for that. */
   recordAge(ageMs: number, isLate: boolean): void
   /** Measures the way of the grant's one request, as `Grant.way`. */
@@ -172,7 +172,7 @@ export class TakenGrant implements Lease {
   }
 
   /** The taker's place in the line, which the next take of the same request gets. */
-  get place(): string | null {
+  get place(): number {
     return this.#options.place
   }
 

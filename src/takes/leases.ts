@@ -107,7 +107,7 @@ export class Leases {
       hasPlace: row !== undefined && row.life_us !== null,
       isUncharged: row === undefined,
       isProbe: row?.probing === true,
-      place: row?.n ?? null,
+      place: Number(row?.n ?? Infinity),
       recordAge: (ageMs, isLate) => margins.recordAge(want.limits, ageMs, isLate),
       way: margins.measureWay(want.limits, (limits) => acquirer.chargeAgain(want.buckets, want.costs, limits)),
       onEnd: () => {

@@ -21,7 +21,7 @@ import { createPatience, rejectOnAbort } from './patience.ts'
 import { StoreOutage } from './store-outage.ts'
 import { lateMsMax, redisAwayError, silentStoreError, takeTimeoutError, tooLateError } from './take-errors.ts'
 import { Fetches } from './fetches.ts'
-import { type Leaving, Turnstile } from './turnstile.ts'
+import { type Standing, Turnstile } from './turnstile.ts'
 import { type Denied, Waiters } from './waiters.ts'
 import { type TakeRequest, takeRequestOf } from './take-request.ts'
 
@@ -238,7 +238,8 @@ export class Takes implements Taker {
         return wish
       },
       request: async (wish, back) => {
-        const result = await this.#request(want, wish, { line, waitMs: untilMs - clock.monotonicMs(), back, signal })
+        const how = { line, place: back?.place ?? denied.place, waitMs: untilMs - clock.monotonicMs(), back, signal }
+        const result = await this.#request(want, wish, how)
         const { grant, unused, lacking = want.buckets, sentMs = Infinity, place = Infinity } = result
         isInLine = grant === undefined && unused === undefined
         denied = { who: line, buckets: grant === undefined ? lacking.map(hash64) : [], sentMs, place }
@@ -284,7 +285,7 @@ export class Takes implements Taker {
   async #request(
     want: TakeRequest,
     pending: PendingGrant,
-    how: { line?: string; waitMs?: number; back?: TakenGrant | undefined } & Pick<Leaving, 'signal'> = {},
+    how: { line?: string; waitMs?: number; back?: TakenGrant | undefined } & Pick<Standing, 'place' | 'signal'> = {},
   ): Promise<GrantResult<TakenGrant>> {
     const { store, definitions, peer } = this.#options
     this.#checkOpen()
@@ -297,15 +298,15 @@ export class Takes implements Taker {
     await peer?.waitUntilReady()
     if (peer?.isAway === true && !peer.isOpenFor(want.limits)) throw redisAwayError()
     await this.#look()
-    const { line = null, waitMs = Infinity, back, signal } = how
+    const { line = null, waitMs = Infinity, place = Infinity, back, signal } = how
     back?.reportUnused()
     const waitUs = Math.floor(waitMs * 1_000)
     // The store counts in 64 bits.
     const wait = Number.isSafeInteger(waitUs) ? waitUs : null
-    const taker = { line, n: back?.place ?? null, wait, holder: pending.holder ?? null, life: lifeUs }
+    const taker = { line, n: place, wait, holder: pending.holder ?? null, life: lifeUs }
     const request = { pending, buckets: want.buckets, units: want.costs, back, taker }
-    const leaving = { signal, ms: Math.max(waitMs, awayMs), late: () => takeTimeoutError(want, 0) }
-    const answer = await this.#turnstile.pass(JSON.stringify([want.buckets, want.costs]), request, leaving)
+    const standing = { place, signal, ms: Math.max(waitMs, awayMs), late: () => takeTimeoutError(want, 0) }
+    const answer = await this.#turnstile.pass(JSON.stringify([want.buckets, want.costs]), request, standing)
     back?.handOver()
     const result = this.#leases.read(want, pending, answer)
     if (result.grant === undefined) return { ...result, sentMs: answer.requestedAt.monotonicMs }

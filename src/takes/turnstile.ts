@@ -6,8 +6,10 @@ import { RecentMap } from '../core/recent-map.ts'
 /** How many kinds are remembered, each with how many of its requests go together. */
 const kindsMax = 1_000
 
-/** How a request leaves the line before its turn; see the fields. */
-export interface Leaving {
+/** When a request's turn comes, and how it leaves the line before that; see the fields. */
+export interface Standing {
+  /** Its place in the store's line: of those that have one, the smallest goes first. Default: infinity, it has none. */
+  readonly place?: number
   /** Aborted when the caller no longer needs the request. */
   readonly signal?: AbortSignal | undefined
   /** Longest wait in ms; then the request fails with the error that `late` returns. */
@@ -21,12 +23,12 @@ export interface TurnstileOptions<Request, Answer> {
   readonly most: number
   /** How many statements of one kind are under way at most. */
   readonly mostOfKind: number
-  /** How many requests of one kind go together at most. */
+  /** How many requests of one kind go together at most; one more if half of it is not whole. */
   readonly together: number
   readonly clock: Clock
   /**
-   * If the store does not answer a statement, the requests that have been in line for so many ms fail with it. Otherwise
-   * each would wait for its own time-out, and a long line for minutes.
+   * If the store does not answer a statement, nor has answered any for so many ms, the requests that have been in line for
+   * so long fail with it. Otherwise each would wait for its own time-out, and a long line for minutes.
    */
   readonly patienceMs: number
   /** Sends requests of the same kind in one statement; resolves to their answers, in the same order. */
@@ -38,6 +40,7 @@ export interface TurnstileOptions<Request, Answer> {
 /** A request in line. */
 interface Waiting<Request, Answer> {
   readonly request: Request
+  readonly place: number
   readonly sinceMs: number
   /** Takes it out of the line. */
   leave(): void
@@ -62,15 +65,20 @@ export class Turnstile<Request, Answer> {
    */
   readonly #together = new RecentMap<string, number>(kindsMax)
 
+  /** When the store last answered, in monotonic ms. */
+  #answeredMs = -Infinity
+
   constructor(options: TurnstileOptions<Request, Answer>) {
     this.#options = options
   }
 
   /**
    * Sends a request once its turn has come. Kinds take turns, so that many requests of one kind do not hold up those of
-   * another; requests of one kind go in the order of the calls.
+   * another. Requests of one kind go in the order of their places, because the store grants nothing to one behind others.
+   * Those without a place go in the order of the calls, beside them: they get their place, or their denial, soon.
    */
-  async pass(kind: string, request: Request, { signal, ms, late }: Leaving): Promise<Answer> {
+  async pass(kind: string, request: Request, standing: Standing): Promise<Answer> {
+    const { place = Infinity, signal, ms, late } = standing
     signal?.throwIfAborted()
     const { clock } = this.#options
     return new Promise((resolve, reject) => {
@@ -86,7 +94,7 @@ export class Turnstile<Request, Answer> {
         leave()
         reject(reason as Error)
       }
-      const waiting = { request, sinceMs: clock.monotonicMs(), leave, resolve, reject: fail }
+      const waiting = { request, place, sinceMs: clock.monotonicMs(), leave, resolve, reject: fail }
       const onAbort = () => fail(signal?.reason)
       let cancel = () => {}
       line.add(waiting)
@@ -108,7 +116,7 @@ export class Turnstile<Request, Answer> {
     for (const [kind, line] of this.#lines) {
       if (this.#underway.length >= most) return
       if (this.#underway.filter((one) => one === kind).length >= mostOfKind) continue
-      const some = [...take(line, this.#togetherOf(kind))]
+      const some = first(line, this.#togetherOf(kind))
       for (const one of some) one.leave()
       // To the end, where this loop comes to it again.
       if (this.#lines.delete(kind)) this.#lines.set(kind, line)
@@ -117,11 +125,12 @@ export class Turnstile<Request, Answer> {
   }
 
   async #send(kind: string, some: readonly Waiting<Request, Answer>[]): Promise<void> {
-    const { send, isOld, together } = this.#options
-    const isFull = some.length === this.#togetherOf(kind)
+    const { send, isOld, together, clock } = this.#options
+    const isFull = some.length >= this.#togetherOf(kind)
     this.#underway.push(kind)
     try {
       const answers = await send(some.map(({ request }) => request))
+      this.#answeredMs = clock.monotonicMs()
       if (answers.some(isOld)) this.#together.set(kind, Math.max(1, Math.floor(some.length / 2)))
       else if (isFull) this.#together.set(kind, Math.min(together, this.#togetherOf(kind) + 1))
       for (const [i, { resolve }] of some.entries()) resolve(answers[i] as Answer)
@@ -140,15 +149,19 @@ export class Turnstile<Request, Answer> {
 
   #failUnanswered(error: StoreError): void {
     const beforeMs = this.#options.clock.monotonicMs() - this.#options.patienceMs
+    if (this.#answeredMs > beforeMs) return
     for (const line of this.#lines.values())
       for (const waiting of line) if (waiting.sinceMs <= beforeMs) waiting.reject(error)
   }
 }
 
-function* take<T>(all: Iterable<T>, most: number): Iterable<T> {
-  let n = 0
-  for (const one of all) {
-    if (n++ === most) return
-    yield one
-  }
+/** Returns `most` requests: those with the smallest places, and the oldest without one. Each of the two gets half, or what the other leaves. */
+function first<T extends { readonly place: number }>(line: ReadonlySet<T>, most: number): T[] {
+  const placed = [...line].filter(({ place }) => place < Infinity).toSorted((a, b) => a.place - b.place)
+  const others = [...line].filter(({ place }) => place === Infinity)
+  const half = Math.ceil(most / 2)
+  return [
+    ...placed.slice(0, Math.max(half, most - others.length)),
+    ...others.slice(0, Math.max(half, most - placed.length)),
+  ]
 }

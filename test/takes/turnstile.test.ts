@@ -24,8 +24,9 @@ function stage(together = 1) {
   const turnstile = new Turnstile({ most: 1, mostOfKind: 1, together, clock, patienceMs, send, isOld })
   const enter = (name: string, ms = Infinity, signal?: AbortSignal, kind = 'kind') =>
     later(turnstile.pass(kind, name, { ms, late, signal }))
+  const enterAt = (place: number, name: string) => later(turnstile.pass('kind', name, { place, ms: Infinity, late }))
   const held = enter('first of all')
-  return { world, held, end: () => end, passed, enter }
+  return { world, held, end: () => end, passed, enter, enterAt }
 }
 
 it('a turnstile lets the next one pass, in order, when one has ended', async () => {
@@ -110,4 +111,41 @@ it('requests that go together fail together', async () => {
   end().reject(new Error('no'))
   expect(await Promise.all(both)).toEqual(['no', 'no', 'answer to b'])
   expect(passed).toEqual(['b'])
+})
+
+it('those with the smallest places go first, those without one beside them, and each may leave the other more', async () => {
+  const { held, end, passed, enter, enterAt } = stage(4)
+  const far = [9, 8, 7, 6, 5].map((place) => enterAt(place, `${place}`))
+  const others = ['a', 'b', 'c', 'd', 'e', 'f', 'g'].map((name) => enter(name))
+  const near = [3, 2, 1].map((place) => enterAt(place, `${place}`))
+  end().resolve()
+  await Promise.all([held, ...far, ...others, ...near])
+  expect(passed).toEqual(['1,a', '2,3,b,c', '5,6,d,e', '7,8,f,g', '9'])
+})
+
+it('neither those with a place nor those without one wait for ever, if others come again and again', async () => {
+  const { held, end, passed, enter, enterAt } = stage()
+  const isPassed = { last: false, other: false }
+  const last = enterAt(9, 'last').then(() => (isPassed.last = true))
+  const other = enter('other').then(() => (isPassed.other = true))
+  const again = async (come: () => Promise<unknown>, until: keyof typeof isPassed) => {
+    for (let i = 0; i < 100 && !isPassed[until]; i++) await Promise.all([come(), come()])
+  }
+  const rounds = [again(() => enter('new'), 'last'), again(() => enterAt(1, 'near'), 'other')]
+  end().resolve()
+  await Promise.all([held, last, other, ...rounds])
+  expect(passed[0]).toBe('near,other')
+})
+
+it('those that wait long for their turn go on waiting when one statement fails, while the store answers others', async () => {
+  const { world, held, end, passed, enterAt } = stage()
+  const far = enterAt(2, 'far')
+  await world.runUntil(patienceMs)
+  const failing = enterAt(1, 'first of all')
+  end().resolve()
+  await held
+  end().reject(new StoreError('SLUICE_STORE_UNREACHABLE', 'the connection is lost'))
+  await expect(failing).rejects.toThrow('the connection is lost')
+  await far
+  expect(passed).toEqual(['far'])
 })
