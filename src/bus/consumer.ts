@@ -11,6 +11,7 @@ import { type MessageInHand, MessagesInHand } from './messages-in-hand.ts'
 import { eventOf, keyOf, type Progress, progressOf } from './message.ts'
 import { forward, leftBehind, type Move, type Place, placesOf, sentOn } from './moves.ts'
 import { Order } from './order.ts'
+import { Replicas } from './replicas.ts'
 import type { Source } from './source.ts'
 import { Suspects } from './suspects.ts'
 
@@ -37,6 +38,8 @@ export class ServiceConsumer {
   readonly #handling: Handling
   readonly #consumers = new Map<string, Consumer>()
   readonly #suspects: Suspects
+  /** Undefined without an archive: then a service needs as few queues as possible. */
+  readonly #replicas: Replicas | undefined
   readonly #forwarder: Forwarder
   readonly #held: MessagesInHand
   /** Events of handlers with an order that are being recorded. */
@@ -61,10 +64,14 @@ export class ServiceConsumer {
     })
     this.#forwarder = new Forwarder(options)
     const { broker, republisher, store } = options
+    const { clock, log } = store
+    const { names } = republisher
+    const look = (key: string) => this.#held.look(key)
+    if (names.archiveTopology !== undefined) this.#replicas = new Replicas({ broker, names, clock, log, look })
     this.#suspects = new Suspects({
       broker,
-      names: republisher.names,
-      log: store.log,
+      names,
+      log,
       isFree: () => this.#handling.isFree,
       take: (delivery, queue) => this.#countSettling(delivery, () => this.#takeSuspect(delivery, queue)),
       synced: () => Promise.all([...this.#consumers.values()].map((consumer) => consumer.flushAcks())),
@@ -83,6 +90,7 @@ export class ServiceConsumer {
   async open(moves: readonly Move[]): Promise<void> {
     const { sources } = this.#options
     this.#moves = moves
+    await this.#replicas?.open()
     for (const source of sources) await this.consume(source, source.queue)
     this.#suspects.look()
   }
@@ -132,6 +140,7 @@ export class ServiceConsumer {
     await this.#settled.waitUntil(() => this.running === 0)
     // A connection that is closed at once may take the last acknowledgements with it.
     await Promise.all([...this.#consumers.values()].map((consumer) => consumer.flushAcks()))
+    await this.#replicas?.close()
   }
 
   /** Stops taking messages, gives back those in hand, and stops attempts that run. */
@@ -218,12 +227,10 @@ export class ServiceConsumer {
     await this.#admit(read, sentOn(progress, places))
   }
 
-  #admit({ source, delivery, queue, isSuspect, key }: Read, seen: Progress): Promise<void> | undefined {
-    if (source.task.limits.length === 0) {
-      if (isSuspect && delivery.isRedelivered) return this.#forwarder.handleCrash(source, delivery, seen)
-      // suspects.ts has why that matters.
-      if (!isSuspect && (delivery.isRedelivered || seen.crashes > 0)) return this.#suspects.add(delivery, seen, queue)
-    }
+  #admit(read: Read, seen: Progress): Promise<void> | undefined {
+    const { source, delivery, queue, isSuspect, key } = read
+    const isLost = delivery.isRedelivered || (!isSuspect && seen.crashes > 0)
+    if (isLost && source.task.limits.length === 0) return this.#admitLost(read, seen)
     let event: CloudEvent
     try {
       const { takesPlain, store } = this.#options
@@ -232,6 +239,19 @@ export class ServiceConsumer {
       return this.#forwarder.archiveRefused(source, delivery, seen, error)
     }
     return this.#deliver({ key, source, queue, progress: seen, event, delivery, open: 0 }, isSuspect)
+  }
+
+  /** Admits a message whose worker was lost, unless another replica has handled it, and RabbitMQ does not know that. */
+  async #admitLost({ source, delivery, queue, isSuspect, key }: Read, seen: Progress): Promise<void> {
+    if (key !== undefined && delivery.isRedelivered && this.#replicas !== undefined) {
+      const isWanted = () => delivery.isInHand && this.#cancelled === undefined
+      if (await this.#replicas.haveHandled(key, isWanted)) return void delivery.ack()
+      // Its connection was lost meanwhile, so it comes again.
+      if (!delivery.isInHand) return
+    }
+    if (isSuspect) return this.#forwarder.handleCrash(source, delivery, seen)
+    // suspects.ts has why that matters.
+    return this.#suspects.add(delivery, seen, queue)
   }
 
   #deliver(held: MessageInHand, isSuspect: boolean): Promise<void> | undefined {

@@ -98,6 +98,7 @@ export class Handling {
     const { clock } = this.#options.store
     const jobs = turns.map((turn) => {
       const job = this.#job(turn, clock.monotonicMs())
+      turn.held.isBegun = true
       this.#running.set(job, turn)
       return job
     })

@@ -19,7 +19,12 @@ export interface MessageInHand {
   delivery: Delivery
   /** How many handlers have not had it. */
   open: number
+  /** A handler has begun. */
+  isBegun?: boolean
 }
+
+/** What a process knows of a message: it has handled it, or has it in hand. */
+export type Known = 'handled' | 'in hand' | undefined
 
 /** How many messages are remembered, to recognise those that arrive again. */
 const knownMax = 10_000
@@ -48,6 +53,13 @@ export class MessagesInHand {
   /** Returns whether a message with this key was handled here. */
   isKnown(key: string): boolean {
     return this.#known.has(key)
+  }
+
+  /** Returns what is known of the message with this key. A message that has not begun, and comes again elsewhere, is not in hand. */
+  look(key: string): Known {
+    if (this.#known.has(key)) return 'handled'
+    const held = this.#held.get(key)
+    return held !== undefined && (held.isBegun === true || held.delivery.isInHand) ? 'in hand' : undefined
   }
 
   /** Adds a message in hand. */

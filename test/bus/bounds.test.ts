@@ -27,7 +27,7 @@ it('an archive drops what is older than it keeps', async () => {
   expect(await a.events.archive().count()).toBe(0)
 })
 
-it('a service has a queue for each group and step, and two more at most', async () => {
+it('a service has a queue for each group and step, and two more, one of them for each process', async () => {
   const attempts: unknown[] = []
   const failing = (group: string) =>
     paid.on(
@@ -43,11 +43,14 @@ it('a service has a queue for each group and step, and two more at most', async 
   const emitter = await program(host.url)
   await emitter.events.emit(paid, 1)
   await until(() => attempts.length === 3 * services.length * groups.length)
-  const own = [...(await queuesOf(host)).keys()].filter((name) => name !== 'sluice.unrouted')
+  const found = [...(await queuesOf(host)).keys()].filter((name) => name !== 'sluice.unrouted')
+  // The name of a process's own queue ends in an id.
+  const own = found.map((name) => name.replace(/^(sluice[.]replicas:.):.*/, '$1'))
   const of = (service: string) => [
     ...groups.map((group) => `sluice.events:${service}:${group}`),
     ...[20, 40].map((step) => `sluice.retry:${service}:${step}`),
     `sluice.archive:${service}`,
+    `sluice.replicas:${service}`,
   ]
   expect(own.toSorted()).toEqual(services.flatMap(of).toSorted())
 })
@@ -75,7 +78,7 @@ it('quorum queues lose nothing on the way to a queue of retries, back from it, o
   const a = await program(host.url, { service: 'a', events }, [failing])
   await a.events.emit(paid, 1)
   await until(() => attempts === 2)
-  const own = (await argumentsOf(host)).filter((text) => /:a[: ]/.test(text))
+  const own = (await argumentsOf(host)).filter((text) => /:a[: ]/.test(text) && !text.startsWith('sluice.replicas'))
   expect(own.map((text) => text.split(' ')[0] ?? '').toSorted()).toEqual([
     'sluice.archive:a:quorum',
     'sluice.events:a:main:quorum',

@@ -75,6 +75,32 @@ it('a service does not handle again what it has handled, when its acknowledgemen
   expect(got).toEqual([1, 2])
 })
 
+it('a service does not handle again what a replica has handled, when RabbitMQ brings it to another one', async () => {
+  let finish = () => {}
+  const done = new Promise<void>((resolve) => (finish = resolve))
+  const got: unknown[] = []
+  const handler = slow.on(async (n) => {
+    got.push(n)
+    if (n === 'long') await done
+  })
+  const first = await program(url, { service: 'a' }, [handler], 1)
+  const id = newId()
+  await first.events.emit(slow, 'short', { id })
+  await until(() => got.length === 1)
+  await first.events.emit(slow, 'long')
+  await until(() => got.length === 2, 'the first one takes nothing more')
+  // A RabbitMQ that was killed has forgotten an acknowledgement.
+  await first.events.emit(slow, 'short', { id })
+  const other = await taken(1)
+  await program(url, { service: 'a' }, [handler], 1)
+  await other.die()
+  const waiting = async () => (await queuesOf(host)).get(queue)
+  await until(async () => (await waiting()) === 1, 'the second one has acknowledged it')
+  finish()
+  await until(isEmpty)
+  expect(got).toEqual(['short', 'long'])
+})
+
 it('a process does not handle again what it has handled, when the emitter missed the confirmation and sent it again', async () => {
   const got: unknown[] = []
   await program(url, { service: 'a' }, [slow.on((n, { redelivered }) => void got.push([n, redelivered]))])

@@ -1,0 +1,205 @@
+/**
+ * Questions among the replicas of a service. A RabbitMQ that was killed forgets acknowledgements, and brings these messages to any
+ * replica; and so it does with those of a lost connection. A replica that gets one looks among the others, of which one may have
+ * handled it, or have it in hand.
+ */
+import { randomUUID } from 'node:crypto'
+import type { Broker, Delivery } from '../amqp/broker.ts'
+import type { Consumer } from '../amqp/consumer.ts'
+import type { Clock } from '../core/clock.ts'
+import type { Log } from '../core/log.ts'
+import type { Known } from './messages-in-hand.ts'
+import { replicasExchange, type ServiceNames } from './names.ts'
+
+/** Parameters of `Replicas`; see the fields. */
+export interface ReplicasOptions {
+  broker: Broker
+  names: ServiceNames
+  clock: Clock
+  log: Log
+  /** Returns what this process knows of the message with that key. */
+  look(key: string): Known
+}
+
+/** A message between replicas. */
+interface Note {
+  /** The queue of its sender. */
+  from: string
+  /** The number of the question, which its answer repeats. */
+  n: number
+  /** The keys of a question: none to learn which replicas there are. */
+  keys?: string[]
+  /** Those of them that the sender of the answer has handled, and that it has in hand. */
+  handled?: string[]
+  held?: string[]
+}
+
+/** A question that is open. */
+interface Question {
+  readonly n: number
+  readonly keys: Set<string>
+  readonly handled: Set<string>
+  readonly held: Set<string>
+  /** The replicas that have not answered. */
+  readonly silent: Set<string>
+  readonly answered: Promise<void>
+  readonly close: () => void
+}
+
+/**
+ * For how long a replica may be silent, in ms, and how long one that starts may not know the others. After a restart of RabbitMQ they
+ * connect again within some 1 s.
+ */
+const patienceMs = 2_000
+/** Time between two questions about a message that another replica has in hand, in ms. */
+const repeatMs = 1_000
+const withinMs = 5_000
+/** Stands for those that are not known yet, and never answers. */
+const stranger = ''
+
+/** The other replicas of a service, as one process knows them. */
+export class Replicas {
+  readonly #options: ReplicasOptions
+  readonly #queue: string
+  /** The queues of those that live, as far as is known. */
+  readonly #others = new Set<string>()
+  /** From then on it knows all of them, in monotonic ms. */
+  #knowsFromMs = Infinity
+  readonly #questions = new Map<number, Question>()
+  /** The question that is to be sent next. */
+  #next: Question | undefined
+  #count = 0
+  #consumer: Promise<Consumer> | undefined
+
+  constructor(options: ReplicasOptions) {
+    this.#options = options
+    this.#queue = `${replicasExchange}:${options.names.service}:${randomUUID()}`
+  }
+
+  /** Begins to answer, and learns which others there are. May be repeated if it fails. */
+  async open(): Promise<void> {
+    const { broker, names } = this.#options
+    await broker.declare({
+      exchanges: [{ name: replicasExchange, type: 'direct' }],
+      queues: [{ name: this.#queue, durable: false, exclusive: true, autoDelete: true }],
+      bindings: [{ exchange: replicasExchange, to: { queue: this.#queue }, routingKey: names.service }],
+    })
+    const onAttached = (isAttached: boolean) => isAttached && this.#announce()
+    const options = { prefetch: 1, noAck: true, onAttached }
+    this.#consumer ??= broker.consume(this.#queue, options, (delivery) => this.#receive(delivery))
+    await this.#consumer.catch((error: unknown) => {
+      this.#consumer = undefined
+      throw error
+    })
+  }
+
+  /** Answers no more. */
+  async close(): Promise<void> {
+    await (await this.#consumer)?.cancel()
+  }
+
+  /**
+   * Resolves to whether another replica has handled the message with this key; while one has it in hand, and `isWanted`, the question is repeated.
+   */
+  async haveHandled(key: string, isWanted: () => boolean): Promise<boolean> {
+    for (;;) {
+      if (this.#others.size === 0 && this.#knowsAll) return false
+      const { answered, handled, held } = this.#inquire(key)
+      await answered
+      if (handled.has(key) || !held.has(key)) return handled.has(key)
+      await this.#options.clock.sleep(repeatMs, undefined, false)
+      if (!isWanted()) return false
+    }
+  }
+
+  get #knowsAll(): boolean {
+    return this.#options.clock.monotonicMs() >= this.#knowsFromMs
+  }
+
+  #announce(): void {
+    this.#knowsFromMs = Math.min(this.#knowsFromMs, this.#options.clock.monotonicMs() + patienceMs)
+    this.#send({ n: 0, keys: [] })
+  }
+
+  /** One question is for all messages that arrive together. */
+  #inquire(key: string): Question {
+    if (this.#next === undefined) {
+      let close = () => {}
+      const answered = new Promise<void>((resolve) => (close = resolve))
+      const empty = { keys: new Set<string>(), handled: new Set<string>(), held: new Set<string>() }
+      const silent = new Set(this.#knowsAll ? this.#others : [...this.#others, stranger])
+      const question = { n: ++this.#count, ...empty, silent, answered, close }
+      this.#next = question
+      this.#questions.set(question.n, question)
+      setImmediate(() => {
+        this.#next = undefined
+        this.#send({ n: question.n, keys: [...question.keys] })
+        this.#options.clock.after(patienceMs, () => this.#giveUp(question))
+      })
+    }
+    this.#next.keys.add(key)
+    return this.#next
+  }
+
+  /** Those that are still silent are gone, or will announce themselves. */
+  #giveUp({ n, silent, close }: Question): void {
+    if (this.#questions.delete(n)) for (const each of silent) this.#others.delete(each)
+    close()
+  }
+
+  #receive({ body }: Pick<Delivery, 'body'>): void {
+    const { from, n, keys, handled = [], held = [] } = read(body)
+    if (from === '' || from === this.#queue) return
+    this.#others.add(from)
+    if (keys !== undefined) return this.#answer(from, n, keys)
+    const question = this.#questions.get(n)
+    if (question === undefined) return
+    for (const key of handled) question.handled.add(key)
+    for (const key of held) question.held.add(key)
+    question.silent.delete(from)
+    if (question.silent.size > 0 && [...question.keys].some((key) => !question.handled.has(key))) return
+    this.#questions.delete(n)
+    question.close()
+  }
+
+  #answer(to: string, n: number, keys: readonly string[]): void {
+    const of = (known: Known) => keys.filter((key) => this.#options.look(key) === known)
+    this.#send({ n, handled: of('handled'), held: of('in hand') }, to)
+    // It has not got the questions of before it was there.
+    if (keys.length > 0) return
+    for (const question of this.#questions.values())
+      if (question !== this.#next && question.silent.has(to))
+        this.#send({ n: question.n, keys: [...question.keys] }, to)
+  }
+
+  /** A note that is lost counts as silence. */
+  #send(note: Omit<Note, 'from'>, to?: string): void {
+    const { broker, names, log } = this.#options
+    const address = to === undefined ? { exchange: replicasExchange, routingKey: names.service } : { routingKey: to }
+    const body = Buffer.from(JSON.stringify({ from: this.#queue, ...note }))
+    const properties = { persistent: false, expirationMs: withinMs }
+    broker
+      .publish({ ...address, body, properties, mandatory: false, withinMs })
+      .catch((error: unknown) => log.debug('a note to other replicas was not sent', { err: error }))
+  }
+}
+
+/** Reads a note; `from` is '' for a message of another program. */
+function read(body: Buffer): Note {
+  const none = { from: '', n: 0 }
+  try {
+    const {
+      from,
+      n,
+      keys,
+      handled = [],
+      held = [],
+    } = JSON.parse(body.toString()) as { [field in keyof Note]?: unknown }
+    const lists = [keys ?? [], handled, held]
+    const areKeys = lists.every((list) => Array.isArray(list) && list.every((key) => typeof key === 'string'))
+    if (typeof from !== 'string' || typeof n !== 'number' || !areKeys) return none
+    return { from, n, ...(keys === undefined ? {} : { keys }), handled, held } as Note
+  } catch {
+    return none
+  }
+}
