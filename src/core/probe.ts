@@ -9,6 +9,8 @@ export type Point =
   | 'schedule.fire'
   | 'schedule.fired'
   | 'direct.settled'
+  | 'outlet.confirmed'
+  | 'attempt.ended'
   | 'idle'
 
 type Watcher = (point: Point, detail?: unknown) => void | Promise<void>

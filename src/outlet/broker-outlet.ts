@@ -6,6 +6,7 @@
 import type { Clock } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import type { Log } from '../core/log.ts'
+import { reach } from '../core/probe.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import { locateOutcome, type Outcome } from '../claim/finish/outcome.ts'
 import type { JobKey, Kind, Outlet, Reports } from '../claim/outlet.ts'
@@ -187,6 +188,7 @@ export class BrokerOutlet implements Outlet {
         `${JSON.stringify(head).slice(0, -1)},"jobs":[${texts.join(',')}]}`,
         leftMs + overdueMs,
       )
+      void reach('outlet.confirmed')
     } catch (error) {
       // After any other error the message may have arrived: the worker's announcements show that, or it arrives too
       // late.

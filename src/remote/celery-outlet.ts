@@ -15,6 +15,7 @@ import { marginsOf } from '../claim/definitions/margins.ts'
 import type { Outcome } from '../claim/finish/outcome.ts'
 import type { Estate, Kind, Outlet, OutletFor, Reports } from '../claim/outlet.ts'
 import { caughtUpMs } from '../core/clock.ts'
+import { reach } from '../core/probe.ts'
 import type { Store } from '../db/store.ts'
 import { createOpeningReader } from '../gates/gates.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
@@ -218,6 +219,7 @@ export class CeleryOutlet implements Outlet {
     this.given++
     try {
       await publish(broker, wire, { exchange: '', routingKey: queue, withinMs: leftMs, isOnce: true })
+      void reach('outlet.confirmed')
     } catch (error) {
       if (isUnsent(error)) this.#endUncalled(sent, nowMs)
       if (isUnrouted(error)) store.log.error('the queue of Celery workers is gone', { queue })

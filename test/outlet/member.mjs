@@ -8,7 +8,7 @@ const [role, store, amqp, slots, workers] = process.argv.slice(2)
 const open = () => Sluice.open({ store, amqp })
 const sluice = await open()
 const paced = limit('paced', { rate: '200/s', by: 'key' })
-const note = task('note', {
+const waiting = {
   input: z.object({ gate: z.string().optional(), key: z.string().optional() }),
   retry: { attempts: 3, base: 100, max: 500 },
   timeout: '5min',
@@ -17,7 +17,9 @@ const note = task('note', {
     // Not in an attempt that follows a loss.
     while (gate !== undefined && !ambiguous && !existsSync(gate)) await sleep(20)
   },
-})
+}
+const note = task('note', waiting)
+const rare = task('rare', { ...waiting, limits: [limit('rare', { window: '1/h' })] })
 const call = task('call', {
   input: z.object({ key: z.string() }),
   limits: [paced],
@@ -30,7 +32,7 @@ const ring = task('ring', {
   allowPrivate: ['127.0.0.1'],
   run: async ({ url }, { fetch }) => void (await fetch(url, { method: 'POST' })),
 })
-const tasks = [note, call, ring]
+const tasks = [note, rare, call, ring]
 const all = [sluice]
 if (role === 'dispatch') await sluice.dispatch(tasks)
 else {

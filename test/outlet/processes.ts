@@ -26,8 +26,9 @@ interface Run {
 }
 
 const input = z.object({ gate: z.string().optional(), key: z.string().optional() })
-/** The tasks of member.mjs: `note` waits for its gate, `call` has a limit. */
+/** The tasks of member.mjs: `note` and `rare` wait for their gate, `call` and `rare` have a limit. */
 export const note = task('note', { input, run: () => undefined })
+export const rare = task('rare', { input, limits: [limit('rare', { window: '1/h' })], run: () => undefined })
 export const call = task('call', {
   input: z.object({ key: z.string() }),
   limits: [limit('paced', { rate: '200/s', by: 'key' })],
@@ -61,12 +62,12 @@ export async function createFleet(amqp: string, { onTestFinished }: Pick<TestCon
     await sluice.close()
     rmSync(folder, { recursive: true })
   })
-  /** @param workers so many of them in one process */
-  const start = async (role: 'dispatch' | 'execute', slots = 4, by = amqp, workers = 1) => {
+  /** @param workers so many of them in one process @param crashAt the point at which the process kills itself */
+  const start = async (role: 'dispatch' | 'execute', slots = 4, by = amqp, workers = 1, crashAt = '') => {
     const args = [role, url, by, String(slots), String(workers)]
     const child = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), args, {
       execArgv: member,
-      env: { ...process.env, REDIS_URL: redis, RING_RATE: ringRate },
+      env: { ...process.env, REDIS_URL: redis, RING_RATE: ringRate, SLUICE_CRASH_AT: crashAt },
     })
     children.push(child)
     let isReady = false
@@ -74,7 +75,7 @@ export async function createFleet(amqp: string, { onTestFinished }: Pick<TestCon
       if (message === 'ready') isReady = true
       else runs.push(message as Run)
     })
-    await until(() => isReady, `a process is ready to ${role}`)
+    await until(() => isReady || child.signalCode !== null, `a process is ready to ${role}`)
     return child
   }
   const count = async (sql: string) => {
