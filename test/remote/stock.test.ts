@@ -102,6 +102,57 @@ describe.concurrent('a job of a remote task', () => {
     ])
   })
 
+  it.for([
+    ['Celery, which cannot send it again', { forgets: false }, {}, { error: 'NoResult', retries: 0 }],
+    ['Celery, which sends it again', { forgets: true }, {}, { error: 'LookupError', retries: 1 }],
+    ['nobody, by max_retries = 0', { forgets: true }, { SWITCHED: 'yes' }, { error: 'LookupError', retries: 0 }],
+  ] as const)('takes a new grant when autoretry_for has it repeated by %s', async ([, input, env, seen], context) => {
+    const name = another('auto')
+    await stage.start(name, ['-c', '2', '-Q', name], env)
+    const auto = pythonTask('auto', name)
+    const { sluice, ended } = await dispatch(stage, [auto], context)
+    const id = await sluice.send(auto, input)
+    const job = await ended(id)
+    expect(job).toMatchObject({ state: 'done', attempt: 2, failed: 1, ambiguous: false, result: 0 })
+    expect(job.attempts[0]?.error?.name).toBe(seen.error)
+    expect(stage.seen(id)).toMatchObject([
+      { attempt: 1, retries: 0 },
+      { attempt: 2, retries: 0 },
+    ])
+    expect(stage.seen(`retry of ${id}`).length).toBe(seen.retries)
+  })
+
+  it.for([
+    { declares: 8, has: 2 },
+    { declares: 1, has: 2 },
+  ])(
+    'is claimed for $has slots of a worker if $declares are declared, but never for more than either',
+    async ({ declares, has }, context) => {
+      const name = another('sized')
+      await stage.start(name, ['-c', String(has), '-Q', name])
+      const many = pythonTask('many', name, { slots: declares })
+      const { sluice, dispatcher, gate, open, count } = await dispatch(stage, [many], context)
+      const least = Math.min(declares, has)
+      await until(() => dispatcher.slots > 0, 'the worker is known')
+      const ids = await sluice.sendMany(many, copies(5, { gate }))
+      let most = 0
+      const look = async () => {
+        most = Math.max(most, await count('job where claim is not null'))
+        return stage.seen(...ids).length === least
+      }
+      expect(dispatcher.slots).toBe(least)
+      await until(look, `${least} have begun`)
+      expect(most).toBe(least)
+      expect(await sluice.jobs.status()).toMatchObject({ waiting: 5 - least })
+      const doctor = await stock({ sql: sqlOn(sluice.db, 'sluice'), schema: 'sluice', isEmbedded: false }, stage.url)
+      expect(doctor).toMatchObject({ status: 'warn' })
+      expect(doctor?.text).toContain(`with 2 slots, but its tasks declare ${declares}: the smaller number counts`)
+      open()
+      await until(async () => (await count('done')) === 5, 'all are done')
+      expect(stage.seen(...ids).length).toBe(5)
+    },
+  )
+
   it('takes a limit by label before its worker is known, by the label of the dispatcher', async (context) => {
     const byIp = limit('by-ip', { window: '2/h', by: label('ip') })
     const add = pythonTask('add', await stage.queue(), { limits: [byIp] })
