@@ -84,6 +84,26 @@ it.concurrent('a message whose reader was killed before it sent the job runs, da
   expect(calls).toEqual([['late']])
 })
 
+it.concurrent('a message that is delivered again after days is known, though the history of its job is deleted', async (context) => {
+  const { wire, all, calls, start } = await open(context)
+  const { sluice, worker } = await start()
+  const id = await wire.send('note', ['once'])
+  await wire.result(id)
+  await worker.stop()
+  await sluice.db.query(
+    `create or replace function sluice.now() returns timestamptz language sql volatile as
+      'select clock_timestamp() + interval ''20 days'''`,
+  )
+  await sluice.prune({ keepDone: '7d' })
+  expect(await sluice.list({ state: 'done' })).toEqual([])
+  await sluice.work(all, { celery: ['celery'] })
+  await wire.send('note', ['again'], { id })
+  const other = await wire.send('note', ['other'])
+  await wire.result(other)
+  expect(calls).toEqual([['once'], ['other']])
+  expect(wire.replies.map((one) => one.id)).toEqual([id, other])
+})
+
 it.concurrent('a call that is revoked before its message is read does not run', async (context) => {
   const { wire, calls, revoke, start } = await open(context)
   await start()

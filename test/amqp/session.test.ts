@@ -1,6 +1,20 @@
+import { Socket } from 'node:net'
 import { Writable } from 'node:stream'
-import { expect, it } from 'vitest'
-import { writeTogether } from '../../src/amqp/session.ts'
+import { expect, it, vi } from 'vitest'
+import { addressOf } from '../../src/amqp/address.ts'
+import { openSession, writeTogether } from '../../src/amqp/session.ts'
+import { freshBroker } from '../servers/rabbitmq.ts'
+
+it('a session sends a message at once, and not when the one before is acknowledged', async ({ onTestFinished }) => {
+  const { url } = await freshBroker()
+  const setNoDelay = vi.spyOn(Socket.prototype, 'setNoDelay')
+  onTestFinished(() => setNoDelay.mockRestore())
+  const session = await openSession(addressOf(url), 'test', 0)
+  onTestFinished(() => session.end())
+  const { stream } = session.model.connection as unknown as { stream: Socket }
+  const set = setNoDelay.mock.calls.filter((_, n) => setNoDelay.mock.contexts[n] === stream)
+  expect(set).toEqual([[true]])
+})
 
 it('a session writes at once what is given at one time, in order, and the rest later', async () => {
   const writes: string[] = []

@@ -103,3 +103,35 @@ it('the queue drops all messages that a lost connection has left, however many',
   expect(lost).toHaveLength(20_000)
   expect(started).toEqual([own])
 })
+
+it.each([
+  [100, 5],
+  [1_000, 50],
+  [60_000, 50],
+])('the queue spreads messages that it denies for %i ms over %i ms more', async (waitMs, mostMs) => {
+  const delays: number[] = []
+  const random = [0, 0.5, 1]
+  const queue = new StartQueue({
+    limits: {
+      limiter: {
+        async take() {
+          return { id: 'g', requestedAt: {}, got: [{ granted: 0, waitMs, lacking: 'a', lifeMs: 100 }] }
+        },
+      },
+      bookings: { findBooked: () => undefined, book: async (_: string, n: number) => Array(n).fill(waitMs) },
+    } as never,
+    clock: { ...systemClock, random: () => random.shift() ?? 0 },
+    free: () => 1,
+    start() {},
+    onDenied: (_, delayMs) => void delays.push(delayMs),
+    onLost() {},
+    onAway() {},
+    endIfCalledOff: () => false,
+  })
+  for (let i = 0; i < 3; i++) {
+    const own = { buckets: ['a'], holds: ['a'], units: [1], progress: { denied: 0 }, delivery: { isInHand: true } }
+    queue.add(own as unknown as Entry)
+  }
+  await until(() => delays.length === 3, 'all are denied')
+  expect(delays).toEqual([waitMs, waitMs + mostMs / 2, waitMs + mostMs])
+})
