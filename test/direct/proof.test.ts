@@ -9,6 +9,9 @@ const tasks = isLong ? 5_000 : 200
 const free = isLong ? 200 : 20
 const fleets = kinds.flatMap((kind) => (isLong ? [1, 8] : [1, 2]).map((workers) => [workers, kind] as const))
 
+/** What each fleet did in a second, by kind of broker. */
+const rates = new Map<string, number[]>()
+
 // The long form measures how long tasks wait, so that its fleets run one after the other.
 describe('tasks of a Python producer under 100/s, without a store', { concurrent: !isLong }, () => {
   it.each(fleets)(
@@ -25,6 +28,7 @@ describe('tasks of a Python producer under 100/s, without a store', { concurrent
       expect(arrivals.every(({ attempt }) => attempt === 1)).toBe(true)
       expect(waits).toHaveLength(2 * free)
       const perS = ((times.length - 1) * 1_000) / ((times.at(-1) ?? 0) - (times[0] ?? 0))
+      rates.set(kind, [...(rates.get(kind) ?? []), perS])
       if (!isLong) return
       const [behind, beside] = [waits.slice(0, free), waits.slice(free)].map((all) => quantile(all, 0.99))
       console.log({ kind, workers, perS, most, deliveries, counts, behind, beside })
@@ -33,4 +37,9 @@ describe('tasks of a Python producer under 100/s, without a store', { concurrent
       expect(beside).toBeLessThanOrEqual(250)
     },
   )
+
+  it.runIf(isLong).each(kinds)('are executed by 8 workers at the rate of 1 over %s', (kind) => {
+    const [one = 0, eight = 0] = rates.get(kind) ?? []
+    expect(Math.abs(eight / one - 1)).toBeLessThan(0.05)
+  })
 })
