@@ -1,5 +1,6 @@
-import { spawn } from 'node:child_process'
+import { execFile, spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
 import { expect, it } from 'vitest'
 import { Sluice } from '../../src/index.ts'
 import { vendor } from '../../src/testing/index.ts'
@@ -12,7 +13,9 @@ import { findPython } from './interpreter.ts'
 
 const place = fileURLToPath(new URL('../../examples/celery', import.meta.url))
 
-it('a stock Celery worker and a worker in Node execute jobs under one limit', async ({ onTestFinished }) => {
+it('a stock Celery worker and a worker in Node execute what Node and a producer of Celery send, under one limit', async ({
+  onTestFinished,
+}) => {
   const [{ url: store }, { url: amqp }, python] = [
     await freshDatabase(),
     await freshBroker(),
@@ -30,15 +33,18 @@ it('a stock Celery worker and a worker in Node execute jobs under one limit', as
     await Promise.all([project.close(), sluice.close(), crm.close()])
   })
   const config = ['--config', `${place}/sluice.config.ts`]
-  project.start(['dispatch', ...config])
+  project.start(['dispatch', '--celery', 'sluice-in', ...config])
   project.start(['work', '--broker', ...config])
-  const customers = Array.from({ length: 15 }, (_, customer) => ({ customer }))
+  const customers = Array.from({ length: 15 }, (_, n) => ({ customer: 100 + n }))
   await Promise.all([sluice.sendMany(sync, customers), sluice.sendMany(push, customers)])
-  await until(async () => (await sluice.list({ state: 'done', max: 100 })).length === 30, 'all are done')
+  const calls = 10
+  const { stdout } = await promisify(execFile)(python, ['producer.py', String(calls)], { cwd: place, env: more })
+  const results = Array.from({ length: calls }, (_, n) => [`shop.sync ${n}: {'status': 200}`, `push ${n}: None`])
+  expect(stdout.trimEnd().split('\n')).toEqual(results.flat())
+  await until(async () => (await sluice.jobs.status()).done === 50, 'all are done')
   const { vendor429, duplicates, rules } = crm.report()
   expect({ vendor429, duplicates, exceeded: rules[0]?.exceeded }).toEqual({ vendor429: 0, duplicates: 0, exceeded: 0 })
   const paths = crm.arrivals().map(({ path }) => path)
-  expect(paths.toSorted()).toEqual(
-    customers.flatMap(({ customer }) => [`/push/${customer}`, `/sync/${customer}`]).toSorted(),
-  )
+  const called = [...customers.map(({ customer }) => customer), ...Array(calls).keys()]
+  expect(paths.toSorted()).toEqual(called.flatMap((one) => [`/push/${one}`, `/sync/${one}`]).toSorted())
 })
