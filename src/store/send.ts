@@ -26,7 +26,7 @@ const keySeconds = 86_400
  * How long a statement waits for a lock of another open transaction: on an idempotency key, an id, or a job to replace.
  * Then it fails and is repeated, so that it does not occupy a connection that the other transaction may need for its end.
  */
-const heldMs = 20
+const lockMs = 20
 const ownTypes = 'text text uuid integer'
 
 /** A job to be inserted, and the promise of its caller. `known`: an earlier try may have inserted it. */
@@ -87,10 +87,10 @@ export class Outbox {
     const plain = jobs.filter(({ replaces }) => !replaces)
     const ids = new Map(jobs.map((job) => [job, job.id]))
     if (plain.length > 0) {
-      const held = await this.#repeatUntilAnswered(how, (known) =>
-        this.#store.db.transaction((tx) => this.#write(this.#store.on(tx), plain, known, heldMs)),
+      const recorded = await this.#repeatUntilAnswered(how, (known) =>
+        this.#store.db.transaction((tx) => this.#write(this.#store.on(tx), plain, known, lockMs)),
       )
-      plain.forEach((job, i) => ids.set(job, held[i] ?? job.id))
+      plain.forEach((job, i) => ids.set(job, recorded[i] ?? job.id))
     }
     // If several jobs have one key, only the last is sent, because it would replace the others anyway. With one send for
     // each key `engine.replace_job` can recognise a repetition.
@@ -106,9 +106,9 @@ export class Outbox {
     const own = [job.task, job.key, job.id, keySeconds]
     const users = this.#store.on(this.#store.db)
     const rows = await this.#repeatUntilAnswered(how, (known) => {
-      if (job.discard !== null) return users.call('replace_job', own, ownTypes, heldMs)
+      if (job.discard !== null) return users.call('replace_job', own, ownTypes, lockMs)
       const params = [job.key, keySeconds, ...sendParams([job], known, true)]
-      return this.#store.call('send_replacing', params, replacingTypes, heldMs).catch(throwUsage)
+      return this.#store.call('send_replacing', params, replacingTypes, lockMs).catch(throwUsage)
     })
     const id = idOf(rows[0]) ?? job.id
     if (job.discard !== null) await this.#repeatUntilAnswered(how, () => discard(users, { ...job, id }))
@@ -151,7 +151,7 @@ export class Outbox {
   async #recordNow(jobs: readonly NewJob[], known: boolean): Promise<void> {
     const [job] = jobs
     const slot = known || jobs.length > 1 || job === undefined || !isClaimedAtSend(job) ? undefined : this.slotFor(job)
-    if (slot === undefined) return this.#record(this.#store, jobs, known, true, heldMs)
+    if (slot === undefined) return this.#record(this.#store, jobs, known, true, lockMs)
     let row: Row | undefined
     try {
       const params = [...slot.params, ...laneParams(jobs, true)]
@@ -161,7 +161,7 @@ export class Outbox {
       // After a StoreError the outcome is unknown. Any other error has rolled the statement back: send the job without a
       // claim, because an error of a limit must not make a send fail.
       if (error instanceof StoreError) throw error
-      return this.#record(this.#store, jobs, known, true, heldMs)
+      return this.#record(this.#store, jobs, known, true, lockMs)
     }
     slot.take(row)
   }
@@ -191,7 +191,7 @@ export class Outbox {
       const isLined = ({ job }: Waiting) => job.replaces || this.#lines.has(lineOf(job))
       const free = batch.filter((item) => !isLined(item))
       this.#enqueue(batch.filter(isLined))
-      this.#enqueue(await this.#settle(free))
+      this.#enqueue(await this.#sendBatch(free))
     }
     this.#flushing = undefined
   }
@@ -247,14 +247,16 @@ export class Outbox {
    */
   async #try(names: readonly string[], stuck: Set<string>): Promise<boolean> {
     const heads = names.map((name) => this.#headOf(name, Math.ceil(batchMax / names.length)))
-    const held = new Map((await this.#settle(heads.flat())).map((item) => [item.job, item]))
+    const waiting = new Map((await this.#sendBatch(heads.flat())).map((item) => [item.job, item]))
     for (const [i, name] of names.entries()) {
       const tried = heads[i]?.length ?? 0
-      const line = (this.#lines.get(name) ?? []).flatMap((item, at) => (at < tried ? (held.get(item.job) ?? []) : item))
+      const line = (this.#lines.get(name) ?? []).flatMap((item, at) =>
+        at < tried ? (waiting.get(item.job) ?? []) : item,
+      )
       if (line.length > 0) this.#lines.set(name, line)
       else this.#lines.delete(name)
     }
-    if (held.size === 0) return true
+    if (waiting.size === 0) return true
     if (names.length === 1) {
       for (const name of names) stuck.add(name)
       return false
@@ -275,7 +277,7 @@ export class Outbox {
    * Sends jobs. If another transaction holds a lock, resolves to all of them that have a key or a chosen id, because any of
    * these may be the one that has to wait.
    */
-  async #settle(items: readonly Waiting[]): Promise<Waiting[]> {
+  async #sendBatch(items: readonly Waiting[]): Promise<Waiting[]> {
     if (items.length === 0) return []
     try {
       const known = items.some((item) => item.known)
@@ -288,13 +290,14 @@ export class Outbox {
     } catch (error) {
       // An earlier try may have been committed.
       const again = items.map((item) => ({ ...item, known: true }))
-      const held = isHeld(error) ? again.filter(({ job }) => job.key !== null || job.given) : []
-      if (held.length > 0) return [...held, ...(await this.#settle(again.filter((item) => !held.includes(item))))]
+      const waiting = isLockTimeout(error) ? again.filter(({ job }) => job.key !== null || job.given) : []
+      if (waiting.length > 0)
+        return [...waiting, ...(await this.#sendBatch(again.filter((item) => !waiting.includes(item))))]
       const all: Waiting[] = []
       const isOfAll = SluiceError.is(error) && !(error instanceof UsageError)
       if (items.length === 1 || isOfAll) items.forEach((item) => item.reject(error))
       // The store rejected the batch: send each job alone, so that only the bad one fails.
-      else for (const item of again) all.push(...(await this.#settle([item])))
+      else for (const item of again) all.push(...(await this.#sendBatch([item])))
       return all
     }
   }
@@ -304,7 +307,7 @@ export class Outbox {
     return repeatUntilAnswered(
       this.#store.clock,
       (tries) => send(known || tries > 0),
-      (error) => waits && isHeld(error),
+      (error) => waits && isLockTimeout(error),
     )
   }
 }
@@ -316,7 +319,7 @@ interface Repeat {
 }
 
 /** Returns whether the error is a lock timeout; the statement has changed nothing. */
-function isHeld(error: unknown): boolean {
+function isLockTimeout(error: unknown): boolean {
   return codeOf(error) === '55P03'
 }
 
