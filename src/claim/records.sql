@@ -87,11 +87,11 @@ create type engine.waiting as (
 create type engine.news as (
   lanes bigint[], bounds bigint[], counts bigint[], state sluice.class_state, fresh boolean, rest boolean);
 
--- The parameters with which a claim is repeated to find the data that it fails on (claim/parking/probe_claim.sql):
--- worker, its labels, number of jobs and cap as in claim/claim_jobs.sql; the class; the arrivals of the class; and the
--- lane whose jobs are tried.
-create type engine.trial as (
+-- The parameters with which a claim is repeated, and rolled back, to find the data that it fails on
+-- (claim/parking/rehearse_claim.sql): worker, its labels, number of jobs and cap as in claim/claim_jobs.sql; the class;
+-- the arrivals of the class; and the lane whose jobs are tried.
+create type engine.rehearsal as (
   worker bigint, labels jsonb, want integer, cap bigint, class bigint, news engine.news, lane bigint);
 
--- A bucket or lane, or a job by its seq, on whose data a trial fails: the SQLSTATE and the error.
+-- A bucket or lane, or a job by its seq, on whose data a rehearsal fails: the SQLSTATE and the error.
 create type engine.fault as (id bigint, code text, error text);

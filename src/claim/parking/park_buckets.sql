@@ -22,7 +22,7 @@ begin
                                      order by e.expires_at limit 2000) j) x join sluice.lane l on l.id = x.lane);
   end if;
   v_bad := array(
-    select f from engine.find_faults(row(null, null, 1, null, null, null, null)::engine.trial, 'bucket', array(
+    select f from engine.find_faults(row(null, null, 1, null, null, null, null)::engine.rehearsal, 'bucket', array(
       select b.id from sluice.bucket b
         where b.id = any (v_ids) and b.parked is null and b.id <> sluice.hash64(b.name || '*') order by b.id)) f);
   -- Locked together, because buckets are locked in one order.

@@ -1,6 +1,6 @@
--- Grants units of these buckets as a claim of p_trial would, to see whether that fails; the caller rolls it back
--- (`engine.probe_claim`).
-create or replace function engine.try_buckets(p_trial engine.trial, p_buckets bigint[])
+-- Grants units of these buckets as a claim of p_rehearsal would, to see whether that fails; the caller rolls it back
+-- (`engine.rehearse_claim`).
+create or replace function engine.try_buckets(p_rehearsal engine.rehearsal, p_buckets bigint[])
 returns void language plpgsql as $$
 declare
   v_claim constant uuid := gen_random_uuid();
@@ -9,9 +9,9 @@ declare
   v_given bigint[];
 begin
   perform engine.lock_buckets(p_buckets);
-  perform engine.renew_bucket_states(p_buckets, p_trial.cap);
-  v_now := engine.limiter_now_us(p_trial.cap);
-  v_units := array(select least(r.avail, greatest(p_trial.want, 1))
+  perform engine.renew_bucket_states(p_buckets, p_rehearsal.cap);
+  v_now := engine.limiter_now_us(p_rehearsal.cap);
+  v_units := array(select least(r.avail, greatest(p_rehearsal.want, 1))
     from unnest(engine.bucket_room(p_buckets, v_now)) r order by r.ord);
   perform engine.append_ledger(
     engine.bucket_room(p_buckets, v_now), v_claim, v_units, v_units);
