@@ -1,5 +1,7 @@
 /** Checks fleets, for `sluice doctor` and `sluice status`: their dispatchers, workers, and queues in RabbitMQ. */
 import { type Broker, openBroker } from '../amqp/broker.ts'
+import { controlOver } from '../celery/remote.ts'
+import { carrierOver } from '../celery/transport.ts'
 import { silent } from '../core/log.ts'
 import { ok, warn, type Finding } from './finding.ts'
 import { many } from './output.ts'
@@ -42,6 +44,35 @@ async function readCeleryQueues(sql: StorageAt['sql']): Promise<string[]> {
   return [...new Set(queues)].slice(0, queuesMax)
 }
 
+/** How long answers of workers are awaited, in ms. */
+const answerMs = 1_000
+
+/**
+ * Counts the messages that workers hold unacknowledged, by queue, whoever has sent them: RabbitMQ itself does not show that over AMQP.
+ * Celery's workers, and ours that read Celery's queues, answer. Undefined: none has answered.
+ */
+async function readUnacknowledged(broker: Broker): Promise<Map<string, number> | undefined> {
+  const control = await controlOver(carrierOver(broker), silent)
+  const kinds = ['active', 'reserved', 'scheduled']
+  const all = await Promise.all(kinds.map((kind) => control.request(kind, {}, { within: answerMs })))
+  const answers = all.flatMap((one) => Object.values(one))
+  if (answers.length === 0) return undefined
+  const counts = new Map<string, number>()
+  for (const one of answers.filter((answer) => Array.isArray(answer)).flat() as CallOfWorker[]) {
+    const { acknowledged, delivery_info: from } = one?.request ?? one ?? {}
+    const queue = from?.routing_key
+    if (acknowledged === false && queue !== undefined) counts.set(queue, (counts.get(queue) ?? 0) + 1)
+  }
+  return counts
+}
+
+/** A call as a worker of Celery shows it; one that waits for its time is `request`. */
+interface CallOfWorker {
+  acknowledged?: boolean
+  delivery_info?: { routing_key?: string }
+  request?: Omit<CallOfWorker, 'request'>
+}
+
 /** @param celery queues of Celery workers, which others fill, too */
 async function judged(
   text: string,
@@ -58,10 +89,13 @@ async function judged(
     if ((found?.messageCount ?? 0) > depthMax) deep++
   }
   const depth = [`${many(messages, 'message')} in their queues`]
+  const held = celery.length === 0 ? undefined : await readUnacknowledged(broker)
   for (const queue of celery) {
     const found = await broker.findQueue(queue).catch(() => undefined)
     if (found?.consumerCount === 0) idle++
-    if (found !== undefined) depth.push(`${many(found.messageCount, 'message')} in "${queue}"`)
+    if (found === undefined) continue
+    const inHand = held === undefined ? 'no worker answers' : `${held.get(queue) ?? 0} unacknowledged at workers`
+    depth.push(`${many(found.messageCount, 'message')} in "${queue}" (${inHand})`)
   }
   const faults = [
     ...(missing > 0 ? [`${many(missing, 'worker')} without a queue: ended or disconnected, and not given up yet`] : []),

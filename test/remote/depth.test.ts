@@ -1,11 +1,14 @@
 /** What shows how much waits in the queue of stock workers: the alarm, and `sluice status`. */
 import { expect, it } from 'vitest'
 import { openBroker } from '../../src/amqp/broker.ts'
+import { openProducer } from '../../src/celery/index.ts'
 import { fleet } from '../../src/cli/fleet.ts'
 import { silent as log } from '../../src/core/log.ts'
 import { sqlOn } from '../../src/db/store.ts'
+import { task } from '../../src/index.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { remoteTask } from '../../src/tasks/remote.ts'
+import { direct } from '../direct/stage.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
@@ -26,5 +29,25 @@ it('the alarm is raised, and status names it, when more wait in the queue than i
   await until(() => raised.length > 0, 'the alarm is raised')
   expect(raised).toEqual([{ alarm: 'depth', subject: 'mail', isRaised: true, value: 5 }])
   const at = { sql: sqlOn(sluice.db, 'sluice'), schema: 'sluice', isEmbedded: false }
-  expect((await fleet(at, url))?.text).toContain('0 messages in their queues, 5 messages in "mail"')
+  expect((await fleet(at, url))?.text).toContain('0 messages in their queues, 5 messages in "mail" (no worker answers)')
+})
+
+it('status shows how many messages of a queue workers have unacknowledged, whoever has sent them', async (context) => {
+  const [{ url: store }, { url }] = await Promise.all([freshDatabase(), freshBroker()])
+  const sluice = await Sluice.open({ store, amqp: url, log })
+  context.onTestFinished(() => sluice.close())
+  await sluice.dispatch([remoteTask('send', { queue: 'mail', slots: 1 })])
+  let release = () => {}
+  const released = new Promise<void>((resolve) => (release = resolve))
+  const held = task('held', { run: () => released })
+  const worker = await direct(context, [held], { celery: ['mail'], celeryBroker: url, concurrency: 2, log })
+  const producer = await openProducer({ broker: url, queue: 'mail', results: 'none' })
+  context.onTestFinished(() => producer.close())
+  for (let n = 0; n < 5; n++) await producer.delay('held')
+  await until(() => worker.running === 2, 'it has two in hand')
+  const at = { sql: sqlOn(sluice.db, 'sluice'), schema: 'sluice', isEmbedded: false }
+  const shown = async (text: string) => (await fleet(at, url))?.text.includes(text) === true
+  await until(() => shown('3 messages in "mail" (2 unacknowledged at workers)'), 'they are shown')
+  release()
+  await until(() => shown('0 messages in "mail" (0 unacknowledged at workers)'), 'none is left')
 })

@@ -2,6 +2,7 @@
 import { existsSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { openProducer } from '../../src/celery/index.ts'
+import { fleet } from '../../src/cli/fleet.ts'
 import { stock } from '../../src/cli/stock.ts'
 import { logTo, silent } from '../../src/core/log.ts'
 import { sqlOn } from '../../src/db/store.ts'
@@ -78,6 +79,10 @@ describe.concurrent('a job of a remote task', () => {
       headers: { sluice_job: gate, sluice_attempt: 1 },
     })
     await until(() => stage.seen(gate).length === 1, 'the worker is full')
+    const shown = async () =>
+      (await fleet({ sql: sqlOn(sluice.db, 'sluice'), schema: 'sluice', isEmbedded: false }, stage.url))?.text
+    const held = `"${full}" (1 unacknowledged at workers)`
+    await until(async () => (await shown())?.includes(held) === true, 'status shows what it holds')
     const id = await sluice.send(add, { x: 1, y: 1 })
     const claimedMs = async () => (await sluice.jobs.get(id))?.dispatchedAt?.getTime()
     await until(async () => (await claimedMs()) !== undefined, 'it is claimed')
