@@ -51,7 +51,7 @@ export class BrokerOutlet implements Outlet {
   readonly #roster: Roster
   /** The worker that has each job in hand. */
   readonly #workerOf = new Map<ClaimedJob, RosterWorker>()
-  /** Stints of which the end is being recorded. */
+  /** Stints whose end is being recorded. */
   readonly #ending = new Set<string>()
   /** How many jobs were sent to workers. */
   given = 0
@@ -69,7 +69,7 @@ export class BrokerOutlet implements Outlet {
     this.#lookedMs = options.clock.monotonicMs()
   }
 
-  /** Reports there from now on. @param claimer returns the worker of the store that claims */
+  /** Sets where it reports. @param claimer returns the worker of the store that claims */
   readonly for = (reports: Reports, claimer: () => string | undefined): Outlet => {
     this.#reports = reports
     this.#claimer = claimer
@@ -132,7 +132,7 @@ export class BrokerOutlet implements Outlet {
       worker.jobs.set(keyOf(job), {
         job,
         arriveByMs: latestArrivalMs(job),
-        isHeld: false,
+        isAnnounced: false,
         isBegun: false,
         isStopped: false,
       })
@@ -155,7 +155,7 @@ export class BrokerOutlet implements Outlet {
     this.#awaitEnd(job, worker)
   }
 
-  /** Reports a job as lost once its worker, which is to stop it, has been out of reach for so long. */
+  /** Reports a job as lost if its worker, which is to stop it, announces nothing for `stopMs`. */
   #awaitEnd(job: ClaimedJob, worker: RosterWorker): void {
     const { clock } = this.#options
     const [{ n }, sinceMs] = [worker, clock.monotonicMs()]
@@ -259,10 +259,10 @@ export class BrokerOutlet implements Outlet {
     this.#reportBegun(worker, message.holds)
     const asOfMs = message.asOf ?? -Infinity
     for (const [key, given] of worker.jobs) {
-      if (holds.has(key)) given.isHeld = true
+      if (holds.has(key)) given.isAnnounced = true
       // Another dispatcher has recorded its end. The round of this dispatcher then finds that the store has no such
       // claim.
-      else if (given.isHeld) this.#removeJob(worker, key, given)
+      else if (given.isAnnounced) this.#removeJob(worker, key, given)
       // From now on the worker would refuse it.
       else if (asOfMs > given.arriveByMs) this.#refuse(worker, key)
     }
@@ -279,8 +279,8 @@ export class BrokerOutlet implements Outlet {
   }
 
   /**
-   * Reports jobs that a worker has as begun. It does not mark them as held, because an announcement that was sent
-   * before may still arrive.
+   * Reports as begun jobs that a worker has. They do not count as announced, because an announcement from before them may
+   * still arrive.
    */
   #reportBegun(worker: RosterWorker, keys: readonly string[]): void {
     const begun = keys.flatMap((key) => {
@@ -296,7 +296,7 @@ export class BrokerOutlet implements Outlet {
   #inherit(worker: RosterWorker, job: ClaimedJob, from: string): string {
     const key = keyOf(job)
     if (worker.jobs.has(key) || worker.ending.has(key)) return key
-    worker.jobs.set(key, { job, arriveByMs: Infinity, isHeld: true, isBegun: true, isStopped: false })
+    worker.jobs.set(key, { job, arriveByMs: Infinity, isAnnounced: true, isBegun: true, isStopped: false })
     this.#workerOf.set(job, worker)
     this.#reports?.inherited(job, from)
     void this.#reports?.begun([job])
@@ -347,7 +347,7 @@ export class BrokerOutlet implements Outlet {
   #removeWorker(worker: RosterWorker): void {
     // Jobs that it had begun have ended with another dispatcher.
     for (const [key, given] of worker.jobs)
-      if (given.isHeld) this.#removeJob(worker, key, given)
+      if (given.isAnnounced) this.#removeJob(worker, key, given)
       else this.#refuse(worker, key)
     this.#roster.remove(worker)
     this.#endStint(worker, worker.lastStint, [])

@@ -24,7 +24,7 @@ import {
   type ToDispatcher,
   type ToWorker,
 } from './messages.ts'
-import type { Dispatcher, Held } from './jobs-in-hand.ts'
+import type { Dispatcher, JobInHand } from './jobs-in-hand.ts'
 import { Outbox } from './outbox.ts'
 import { PeerClock } from './peer-clock.ts'
 import type { Wire } from './wire.ts'
@@ -61,7 +61,7 @@ export class Executor {
   readonly #by: NonNullable<AttemptReport['by']>
   readonly #options: ExecutorOptions
   readonly #outlet: Outlet
-  readonly #held = new Map<string, Held>()
+  readonly #inHand = new Map<string, JobInHand>()
   readonly #dispatchers = new Map<string, Dispatcher>()
   /** The dispatcher that this worker's slots are for. */
   #own: Dispatcher | undefined
@@ -86,7 +86,7 @@ export class Executor {
     const publish = (to: Dispatcher, message: ToDispatcher) => void this.#publish(to, message).catch(() => {})
     this.#outbox = new Outbox({
       clock,
-      held: () => (this.#isClosed ? [] : this.#held.values()),
+      inHand: () => (this.#isClosed ? [] : this.#inHand.values()),
       sendBegun: (to, keys) => publish(to, { type: 'began', worker: this.id, keys }),
       sendEnds: (to, ends) => publish(to, { type: 'ended', worker: this.id, ends }),
     })
@@ -116,7 +116,7 @@ export class Executor {
   async stop(signal: AbortSignal): Promise<void> {
     this.#isStopping = true
     for (const dispatcher of this.#dispatchers.values()) this.#announce(dispatcher)
-    await this.#waiters.waitUntil(() => this.#held.size === 0, signal)
+    await this.#waiters.waitUntil(() => this.#inHand.size === 0, signal)
   }
 
   /** Resolves when no attempt is under way. */
@@ -126,14 +126,14 @@ export class Executor {
 
   /** Stops the attempts under way. */
   abort(reason: Error): void {
-    for (const { job, outcome } of this.#held.values()) if (outcome === undefined) this.#outlet.abort(job, reason)
+    for (const { job, outcome } of this.#inHand.values()) if (outcome === undefined) this.#outlet.abort(job, reason)
   }
 
   /** Signs off, and stops receiving. */
   async close(): Promise<void> {
     this.#isClosed = true
     await this.#options.wire.leave(this.id)
-    if (this.#held.size > 0) return
+    if (this.#inHand.size > 0) return
     const bye: ToDispatcher = { type: 'bye', worker: this.id }
     await Promise.allSettled([...this.#dispatchers.values()].map((dispatcher) => this.#publish(dispatcher, bye)))
   }
@@ -155,9 +155,9 @@ export class Executor {
     if (announcedAt !== undefined) from.time.recordAnswer(announcedAt, at)
     for (const earlier of from.announced.keys()) if (earlier <= echo) from.announced.delete(earlier)
     for (const key of inherited) {
-      const held = this.#held.get(key)
-      if (held?.to === from) held.isOrphan = false
-      if (held?.outcome !== undefined) this.#outbox.reportEnd(held)
+      const inHand = this.#inHand.get(key)
+      if (inHand?.to === from) inHand.isOrphan = false
+      if (inHand?.outcome !== undefined) this.#outbox.reportEnd(inHand)
     }
     this.#forgetRecorded(recorded)
     this.#stopAttempts(from, strangers, true)
@@ -191,7 +191,7 @@ export class Executor {
 
   /** Stops taking jobs of its dispatcher. The next dispatcher records which jobs began in this stint. */
   #detach(own: Dispatcher): void {
-    const began = [...this.#held.values()].filter(({ from }) => from === own)
+    const began = [...this.#inHand.values()].filter(({ from }) => from === own)
     if (own.stint !== null)
       this.#stints.set(
         own.stint,
@@ -208,10 +208,10 @@ export class Executor {
     dispatcher.time.recordTime(at)
     const latestMs = dispatcher.time.latestMs()
     const begun: ClaimedJob[] = []
-    const taken: Held[] = []
+    const taken: JobInHand[] = []
     for (const sent of jobs) {
       const key = keyOf(sent)
-      if (this.#seen.has(key) || this.#held.has(key)) continue
+      if (this.#seen.has(key) || this.#inHand.has(key)) continue
       this.#seen.set(key, { from: dispatcher, untilMs: latestArrivalMs(sent) })
       const isLate = latestMs > latestArrivalMs(sent)
       if (isLate && sent.buckets !== null && latestMs !== Infinity)
@@ -226,7 +226,7 @@ export class Executor {
       begun.push(job)
     }
     // They begin only now: if a part of a message cannot be read, none of its jobs may begin.
-    for (const held of taken) this.#held.set(held.key, held)
+    for (const inHand of taken) this.#inHand.set(inHand.key, inHand)
     this.#running += begun.length
     if (begun.length > 0) {
       this.#outlet.start(begun)
@@ -242,18 +242,18 @@ export class Executor {
   }
 
   #endAttempt(job: ClaimedJob, outcome: Outcome): void {
-    const held = this.#held.get(keyOf(job))
-    if (held === undefined || held.outcome !== undefined) return
-    held.outcome = outcome
+    const inHand = this.#inHand.get(keyOf(job))
+    if (inHand === undefined || inHand.outcome !== undefined) return
+    inHand.outcome = outcome
     this.#running--
-    this.#outbox.reportEnd(held)
+    this.#outbox.reportEnd(inHand)
     this.#waiters.recheck()
   }
 
   #forgetRecorded(keys: readonly string[]): void {
     for (const key of keys) {
       this.#stints.delete(key)
-      if (this.#held.get(key)?.outcome !== undefined) this.#held.delete(key)
+      if (this.#inHand.get(key)?.outcome !== undefined) this.#inHand.delete(key)
     }
     this.#waiters.recheck()
   }
@@ -264,9 +264,9 @@ export class Executor {
    */
   #stopAttempts(from: Dispatcher, keys: readonly string[], areUnknown: boolean): void {
     for (const key of keys) {
-      const held = this.#held.get(key)
-      if (held?.to !== from) continue
-      if (held.outcome === undefined) this.#outlet.abort(held.job, new Error('the job was taken from this worker'))
+      const inHand = this.#inHand.get(key)
+      if (inHand?.to !== from) continue
+      if (inHand.outcome === undefined) this.#outlet.abort(inHand.job, new Error('the job was taken from this worker'))
       else if (areUnknown) this.#forgetRecorded([key])
     }
   }
@@ -281,9 +281,9 @@ export class Executor {
     const at = now.monotonicMs
     to.announced.set(at, now)
     // The dispatcher that sent a job may come back, and must not conclude that it was not begun.
-    const mine = [...this.#held.values()].filter((held) => held.to === to || held.from === to)
+    const mine = [...this.#inHand.values()].filter((inHand) => inHand.to === to || inHand.from === to)
     const orphans = mine
-      .filter((held) => held.isOrphan && held.to === to)
+      .filter((inHand) => inHand.isOrphan && inHand.to === to)
       .map(({ job, claimer }) => ({ job: { ...job, input: null }, from: claimer }))
     void this.#publish(to, {
       type: 'announce',
@@ -301,8 +301,8 @@ export class Executor {
 
   #computeCapacity(to: Dispatcher): Capacity {
     const { tasks, kinds } = this.#options
-    const others = [...this.#held.values()].filter(
-      (held) => held.to !== to && held.from !== to && held.outcome === undefined,
+    const others = [...this.#inHand.values()].filter(
+      (inHand) => inHand.to !== to && inHand.from !== to && inHand.outcome === undefined,
     )
     const countOf = (of: readonly string[]) => others.filter(({ job }) => of.includes(job.task)).length
     const isOpen = to === this.#own && !this.#isStopping && to.time.isKnown
@@ -328,9 +328,9 @@ export class Executor {
     }
     this.#reassign()
     if (this.#own === undefined && !this.#isStopping) this.#seek()
-    for (const held of this.#held.values())
-      if (held.outcome !== undefined && nowMs - held.sentMs > repeatMs) this.#outbox.reportEnd(held)
-    const busy = new Set([...this.#held.values()].map(({ to }) => to))
+    for (const inHand of this.#inHand.values())
+      if (inHand.outcome !== undefined && nowMs - inHand.sentMs > repeatMs) this.#outbox.reportEnd(inHand)
+    const busy = new Set([...this.#inHand.values()].map(({ to }) => to))
     for (const [id, dispatcher] of this.#dispatchers)
       // A silent dispatcher may go on later, and must not conclude that this worker is lost.
       if (dispatcher.silentMs < forgetMs || busy.has(dispatcher)) this.#announce(dispatcher)
@@ -348,11 +348,11 @@ export class Executor {
   #reassign(): void {
     const own = this.#own
     if (own === undefined) return
-    for (const held of this.#held.values()) {
-      if (held.to.silentMs <= silentMax) continue
-      held.to = own
-      held.isOrphan = true
-      held.sentMs = 0
+    for (const inHand of this.#inHand.values()) {
+      if (inHand.to.silentMs <= silentMax) continue
+      inHand.to = own
+      inHand.isOrphan = true
+      inHand.sentMs = 0
     }
   }
 }

@@ -5,7 +5,7 @@ import type { Outcome } from '../claim/finish/outcome.ts'
 import type { PeerClock } from './peer-clock.ts'
 
 /** A job in hand, or one whose end is not recorded. */
-export interface Held {
+export interface JobInHand {
   readonly key: string
   readonly job: ClaimedJob
   /** The worker of the store that claimed it. */

@@ -1,7 +1,7 @@
 /** A worker's reports of its jobs, many in one message: which have begun, how attempts ended, and which it did not take. */
 import type { Clock } from '../core/clock.ts'
 import type { Outcome } from '../claim/finish/outcome.ts'
-import type { Dispatcher, Held } from './jobs-in-hand.ts'
+import type { Dispatcher, JobInHand } from './jobs-in-hand.ts'
 import { messageMax } from './messages.ts'
 
 /** How an attempt ended; null: it was not begun. */
@@ -11,7 +11,7 @@ type End = [key: string, outcome: Outcome | null]
 export interface OutboxOptions {
   clock: Clock
   /** Returns the jobs in hand. */
-  held(): Iterable<Held>
+  inHand(): Iterable<JobInHand>
   sendBegun(to: Dispatcher, keys: string[]): void
   sendEnds(to: Dispatcher, ends: End[]): void
 }
@@ -22,7 +22,7 @@ const beganMs = 100
 /** Reports on their way to dispatchers. */
 export class Outbox {
   readonly #options: OutboxOptions
-  readonly #ends = new Set<Held>()
+  readonly #ends = new Set<JobInHand>()
   /** Keys of jobs that were not taken, by dispatcher. */
   readonly #refused = new Map<Dispatcher, string[]>()
   #isFlushing = false
@@ -46,23 +46,23 @@ export class Outbox {
   }
 
   /** Reports the end of an attempt; may be called again for the same one. */
-  reportEnd(held: Held): void {
-    this.#ends.add(held)
+  reportEnd(inHand: JobInHand): void {
+    this.#ends.add(inHand)
     this.#flushSoon()
   }
 
   /** Reports which jobs have begun, all that have run for a while at once: most jobs end before that. */
   #sendBegun(): void {
     this.#isSending = false
-    const { clock, held: all, sendBegun } = this.#options
+    const { clock, inHand: all, sendBegun } = this.#options
     const atMs = clock.monotonicMs() - beganMs
     const byDispatcher = new Map<Dispatcher, string[]>()
-    for (const held of all()) {
-      if (held.isReportedBegun || held.outcome !== undefined) continue
-      if (held.sinceMs > atMs) this.reportBegun()
+    for (const inHand of all()) {
+      if (inHand.isReportedBegun || inHand.outcome !== undefined) continue
+      if (inHand.sinceMs > atMs) this.reportBegun()
       else {
-        held.isReportedBegun = true
-        add(byDispatcher, held.to, held.key)
+        inHand.isReportedBegun = true
+        add(byDispatcher, inHand.to, inHand.key)
       }
     }
     for (const [to, keys] of byDispatcher) sendBegun(to, keys)
@@ -78,10 +78,10 @@ export class Outbox {
     this.#isFlushing = false
     const nowMs = this.#options.clock.monotonicMs()
     const byDispatcher = new Map<Dispatcher, End[]>()
-    for (const held of this.#ends) {
-      held.sentMs = nowMs
+    for (const inHand of this.#ends) {
+      inHand.sentMs = nowMs
       // A dispatcher that does not know the job would take its end for a repetition.
-      if (held.outcome !== undefined && !held.isOrphan) add(byDispatcher, held.to, [held.key, held.outcome])
+      if (inHand.outcome !== undefined && !inHand.isOrphan) add(byDispatcher, inHand.to, [inHand.key, inHand.outcome])
     }
     this.#ends.clear()
     for (const [to, keys] of this.#refused) for (const key of keys) add(byDispatcher, to, [key, null])

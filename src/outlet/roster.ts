@@ -9,8 +9,8 @@ export interface GivenJob {
   readonly job: ClaimedJob
   /** After this time of the dispatcher's clock the worker does not take it any more. */
   readonly arriveByMs: number
-  /** The worker has announced the job. */
-  isHeld: boolean
+  /** An announcement of the worker has named the job. */
+  isAnnounced: boolean
   /** It is reported as begun. */
   isBegun: boolean
   /** Its attempt is to be stopped. */
