@@ -1,6 +1,7 @@
 -- Claims up to p_want jobs that all their limits allow now. One autocommitted statement reads what has arrived,
 -- decides, charges the limits and marks the jobs, or does nothing at all. It waits at most a second for a lock. If one
--- lane is alone, `engine.claim_lone_lane` decides, otherwise `engine.decide_claim`.
+-- lane is alone, `engine.claim_lone_lane` decides, otherwise `engine.decide_claim`. Parameters and results that are not
+-- explained here: claim/records.sql.
 -- outcome: `unchecked`: nothing was claimed, because the server has started since the store was last checked; the
 -- caller has it checked (`engine.check_epoch`), and repeats the claim. `repeated`: this call repeats one that was
 -- carried out, and its jobs are those of that one. Otherwise `decided`. The caller then looks in this order:
@@ -18,7 +19,8 @@
 -- p_since: null: unknown.
 -- p_wide: considers as many lanes as a claim may, after a claim that found only blocked ones.
 -- now_us: the limiter clock when it decided. waited_us: microseconds from its beginning until it decided.
--- wake_us: microseconds until the next claim; null: after a notification, or at once if it got as many as wanted now.
+-- wake_us: microseconds until the next claim; null: the next claim waits for a notification, or follows at once if this
+-- one got as many jobs as wanted now.
 -- again: the next claim should follow at once.
 -- since: the p_since of the next call; computed when p_since is eight seconds old, also if the next claim follows at
 -- once: otherwise a busy worker would read all dead rows of the past in each claim. It stays five seconds behind,
@@ -87,7 +89,7 @@ begin
   if v_full then wake := engine.find_classes_to_wake(p_worker, v_able, now_us, instants is not null); end if;
   if not again and (not v_full or instants is not null) then
     v_next := engine.plan_next_wake(
-      -- After a full claim ahead of time it sleeps until this limit has room.
+      -- After a full claim ahead of time it sleeps until the limit that it granted ahead has room again.
       p_worker, case when v_full then '{}' else v_is.tasks end, v_found.classes, now_us, v_since, p_idle,
       case when v_found.labelled then v_is.labels end, v_is.due_us, v_served.changed);
     -- A job that another transaction has locked may be free at any moment; classes may have been left out.

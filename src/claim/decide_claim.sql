@@ -1,7 +1,7 @@
 -- Decides a claim among many lanes. It selects lanes, locks their buckets, reads the clock once, divides the room,
 -- marks and charges jobs, and advances the lanes. All claims take their locks in this order. The caller has locked the
 -- classes.
--- p_news: what has arrived for them, and is absorbed
+-- p_news: what has arrived for them; it is absorbed already.
 create or replace function engine.decide_claim(
   p_claimer engine.claimer, p_classes bigint[], p_news engine.news[], p_most integer) returns engine.served
 language plpgsql as $$
@@ -40,7 +40,7 @@ begin
   if v_room.stale is not null then v_done.again := true; return v_done; end if;
   if v_real.labels is not null or v_costed or cardinality(p_classes) > 1 then p_claimer.ahead := null; end if;
   v_ahead := engine.grant_lanes_ahead(p_claimer, v_room, v_lanes);
-  if v_ahead.instants is not null then  -- what is held now may try the vendor at an instant
+  if v_ahead.instants is not null then  -- a bucket that is held now may grant its trial then
     v_done.probing := exists (select 1 from unnest(v_room.rooms) r where r.probe > 0);
   end if;
   v_share := engine.divide_room(

@@ -90,7 +90,7 @@ function budgetAlarm({ limit, key, used, share, most, text }: SluiceEvents['budg
   return { alarm: 'budget', subject, isRaised: true, value: used, threshold: share * most, text, todo: budgetTodo }
 }
 
-/** Evaluates the alarms of one process, and of the fleet when a worker of it has the turn. */
+/** Evaluates the alarms of one process, and of the fleet if a worker of it leads the fleet. */
 export class Alarms {
   readonly #store: Store
   readonly #clock: Clock

@@ -41,8 +41,8 @@ const signOffTries = 3
 export interface RoundResult {
   /** This worker's id, if it was given up. */
   lost?: string
-  /** This worker has the turn to do the fleet's common work. */
-  isTurn: boolean
+  /** This worker leads the fleet: it does the common work. */
+  leads: boolean
   /** Other workers watch the fleet, and there are enough of them: without jobs in hand it may leave out a round. */
   mayRest: boolean
   /** Ids of its older claims in the store. */
@@ -70,9 +70,9 @@ export class Membership {
   readonly #epoch: StoreEpoch
   #entering: Promise<Claimer> | undefined
   #worker: string | undefined
-  /** True if it had the turn in its last round. */
+  /** True if it led the fleet in its last round. */
   #isLeading = false
-  /** True until its first round: until then nobody may have the turn. */
+  /** True until its first round: until then perhaps nobody leads the fleet. */
   #isNew = true
   /** The limiter's time of the last round of this registration, in microseconds. */
   #roundUs: string | null = null
@@ -142,11 +142,11 @@ export class Membership {
 
   /** Sends a heartbeat and checks the store; registers again if necessary, unless `isLeaving`. */
   async runRound(isLeaving: boolean): Promise<RoundResult> {
-    if (isLeaving && this.#entering === undefined) return { isTurn: true, mayRest: false, claims: [] }
+    if (isLeaving && this.#entering === undefined) return { leads: true, mayRest: false, claims: [] }
     const { worker } = await this.registerClaimer()
     type Answer = EpochCheck & {
       alive: boolean
-      turn: boolean
+      leads: boolean
       rest: boolean
       orphans: string[]
       stints: string[] | null
@@ -154,13 +154,13 @@ export class Membership {
     const send = (known: readonly unknown[]) =>
       this.#store.call<Answer>('run_worker_round', [worker, this.#isLeading, this.#roundUs, ...known])
     const answer = await this.#epoch.checkBy(send)
-    const { alive = false, turn = true, rest = false, orphans = [], stints } = answer ?? {}
+    const { alive = false, leads = true, rest = false, orphans = [], stints } = answer ?? {}
     // Another dispatcher may have ended them while this one was silent: then they are recorded again.
     if (stints && worker === this.#worker) this.#stints = new Set(stints)
     this.#roundUs = answer?.now_us ?? null
-    this.#isLeading = turn
+    this.#isLeading = leads
     this.#isNew = false
-    return { ...(alive ? {} : { lost: worker }), isTurn: turn, mayRest: rest, claims: orphans }
+    return { ...(alive ? {} : { lost: worker }), leads, mayRest: rest, claims: orphans }
   }
 
   /** Sends a heartbeat in the name of a lost worker, so that nobody gives it up: its jobs go on, and are in hand here. */

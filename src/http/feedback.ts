@@ -1,3 +1,4 @@
+/** Finds refusals and failures of vendors in answers and in thrown errors, and makes the errors that handlers throw for them. */
 import { AttemptError, SluiceError } from '../core/errors.ts'
 import { span } from '../core/figures.ts'
 import { nearest } from '../core/nearest.ts'

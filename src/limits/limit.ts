@@ -44,7 +44,7 @@ type Read<By, Path> = By extends string ? Path : By extends (input: infer In) =>
 /** Options of a limit; see the fields. It needs a `rate`, `window`, `quota` or `concurrency`; all rules hold together. */
 export type LimitOptions = LimitFields & (Needs<'rate'> | Needs<'window'> | Needs<'quota'> | Needs<'concurrency'>)
 
-// Each field has its type once: the compiler multiplies two types of one field out, and prints hundreds for a wrong rate.
+// Each field has one type only: the compiler combines several types of a field, and prints hundreds for a wrong rate.
 type Needs<Field extends keyof LimitRules> = Required<Pick<LimitRules, Field>> & MayLack<Omit<LimitRules, Field>>
 
 type MayLack<Rules> = { [Field in keyof Rules]: Rules[Field] | undefined }
@@ -167,7 +167,7 @@ export interface Limit<in In = never> extends Takeable {
   readonly vendor: VendorRate | undefined
   /** How the vendor's answers are read; undefined: by the headers that many vendors share. */
   readonly answers: Answers | undefined
-  /** The bounds of the rate, if it is found; undefined: what is stated holds. */
+  /** The bounds between which the rate is found; undefined: the stated rate holds. */
   readonly adaptive: Bounds | undefined
   /** How many of the vendor's failures in a row open the circuit; 0: it never opens. */
   readonly circuit: number

@@ -35,10 +35,10 @@ const answerMs = 400
  * may arrive after those that the store gave to another one for later.
  */
 const aheadUs = 200_000
+/** As `aheadUs`, if several databases share the limits: each of them requests as much as all of them get. */
+const aheadOfManyUs = 50_000
 /** The latest time from now for which the store grants what Redis is to confirm, in microseconds, as reserve.lua has it. */
 const afterUs = 250_000
-/** The same if several databases share the limits: each of them requests as much as all of them get. */
-const aheadOfManyUs = 50_000
 /**
  * While other programs take from a limit, nothing is granted ahead, because they would never get a turn. A request that is
  * denied by less than this is sent again, at a random moment after the time at which there is room.
@@ -66,9 +66,9 @@ interface Confirmed {
 
 /** How a request is sent next, while it has no result. */
 interface Sending {
-  /** Undefined: the one that this process knows then. */
+  /** Undefined: the epoch that this process knows when it sends. */
   epoch: string | undefined
-  /** Undefined: a new one. */
+  /** Undefined: it gets a new id. */
   id: string | undefined
   /** When it was first sent under this id, in monotonic ms. */
   firstMs: number | undefined
@@ -171,7 +171,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
         await this.#health.waitUntilPresent(leftMs)
         continue
       }
-      // Meanwhile a limit may have lost its units: the others would have other indexes.
+      // A limit may have lost its units meanwhile. Then the positions of the others in the call are wrong.
       if (call.buckets.some((bucket) => this.#definitions.bucket(bucket) === undefined)) break
       // A grant that was sent to a lost state is not part of the state that replaced it, so it gets a new id.
       if (now.isLost) Object.assign(now, { epoch: undefined, id: undefined, isLost: false })

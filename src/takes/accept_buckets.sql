@@ -1,6 +1,7 @@
--- Ends what engine.refuse_buckets began, after the vendor accepted a request: the buckets grant again as their rules
--- allow. Does nothing for a bucket of which the vendor refused a request that was sent later, or at the same time. A
--- hold for another cause (engine.hold_buckets), such as that the vendor has nothing left, goes on.
+-- Ends what engine.refuse_buckets began, the hold of a refusal or of an open circuit, after the vendor accepted a
+-- request (`recordAccepted` in takes/acquire.ts): the buckets grant again as their rules allow. Does nothing for a
+-- bucket of which the vendor refused a request that was sent later, or at the same time. A hold for another cause
+-- (engine.hold_buckets), such as that the vendor has nothing left, goes on.
 -- It notifies workers and takers that wait for the buckets.
 -- p_age_us: how long ago the accepted request got its grant, or longer; null: an operator ends it, whatever was sent.
 -- p_host: the host that accepted it; another host that is down stays so. Null: ends the holds of all hosts.

@@ -1,6 +1,6 @@
 /**
- * The work of each beat: the worker sends its heartbeat, checks the jobs in hand, and takes its turn at the fleet's
- * common work.
+ * The work of each beat: the worker sends its heartbeat, checks the jobs in hand, and does the fleet's common work
+ * if it leads the fleet.
  */
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, StoreError } from '../core/errors.ts'
@@ -37,10 +37,10 @@ interface Rounds {
 }
 
 /**
- * Returns the function to call at each beat. One worker of the fleet at a time has the turn to do the common work, so
- * that its cost does not grow with the fleet. Meanwhile workers without jobs in hand leave out every other round: their
- * event loop runs, so the heartbeat's thread need not beat, and no worker is considered lost after two beats. If the
- * worker that has the turn dies, another one finds out in its own next round.
+ * Returns the function to call at each beat. One worker at a time leads the fleet, that is, does its common work, so that
+ * the cost of this work does not grow with the fleet. If that worker dies, another one finds out in its own next round. In a
+ * large fleet the others leave out every other round while they have no jobs in hand: nobody is considered lost after two
+ * beats, and because their event loop runs, the heartbeat's thread need not beat for them.
  */
 export function createRound(rounds: Rounds): () => Promise<void> {
   let rests = false
@@ -108,7 +108,7 @@ export async function takeSteps(steps: readonly (() => Promise<unknown>)[]): Pro
 /** Does one round; resolves to whether the next one may be left out. */
 async function round(rounds: Rounds): Promise<boolean> {
   const { hand, member, maintenance, alarms, heartbeat, stop, lost, freed, publish } = rounds
-  const { lost: lostId, isTurn, claims, mayRest } = await member.runRound(stop.aborted)
+  const { lost: lostId, leads, claims, mayRest } = await member.runRound(stop.aborted)
   if (lostId === undefined) heartbeat?.recordBeat()
   else lost(lostId)
   const watch = async () => (await member.watch()).length > 0 && freed()
@@ -121,17 +121,20 @@ async function round(rounds: Rounds): Promise<boolean> {
   await takeSteps([
     // Before all that may take long: the jobs of a worker that seems lost would run again.
     ...hand.lostClaimers().map((id) => () => member.beatFor(id)),
-    ...(isTurn ? [watch] : []),
+    ...(leads ? [watch] : []),
     () => dropCancelled(rounds),
     () => adoptOrphans(rounds, claims),
     () => inherit(rounds),
     publish,
-    ...(isTurn ? fleet : []),
+    ...(leads ? fleet : []),
   ])
-  return !isTurn && mayRest
+  return !leads && mayRest
 }
 
-/** Drops jobs that were cancelled: the further work of their attempts has no effect, and their slots become free. */
+/**
+ * Drops jobs that were cancelled: the signals of their handlers abort (`Attempt.abort`), their further work has no effect, and
+ * their slots become free.
+ */
 async function dropCancelled({ member, hand }: Rounds): Promise<void> {
   const taken = await member.lostJobs(hand.jobs())
   hand.drop(taken, new AttemptError('SLUICE_CANCELLED', 'the job was cancelled', { retryable: false }))
@@ -139,8 +142,8 @@ async function dropCancelled({ member, hand }: Rounds): Promise<void> {
 
 /**
  * Takes over the worker's own claims that it does not know: their request reached the store after the worker had stopped
- * waiting for it. Not while the worker stops: signing off gives them back, uncalled. Nor after ends of attempts were given up:
- * their claims look the same, and their jobs were called.
+ * waiting for it. It does so neither while the worker stops, because signing off gives them back uncalled, nor after ends of
+ * attempts were given up, because the claims of those look the same, and their jobs were called.
  */
 async function adoptOrphans({ hand, claims, finisher, stop }: Rounds, ids: readonly string[]): Promise<void> {
   if (stop.aborted || finisher.hasGivenUp) return

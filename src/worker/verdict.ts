@@ -42,7 +42,7 @@ export interface Failure {
   tookMs: number
 }
 
-/** Returns how an attempt ends that failed. */
+/** Returns how a failed attempt ends. */
 export function verdict(failure: Failure, clock: Clock): Outcome {
   const { job, task, error, refusal, isInDoubt, tookMs } = failure
   const text = describe(error)

@@ -30,11 +30,11 @@ import { TaskSet } from './task-set.ts'
 import { createRound, repeatEveryBeat, takeSteps } from './round.ts'
 import { warmClaims } from './warm.ts'
 
-/** How long `once`, and a worker that is to stop, wait for a store that is away; a worker waits for ever. */
+/** How long `once`, and a worker that is to stop, wait for a store that is away; a worker that runs waits for ever. */
 const onceAwayMs = 60_000
+const stopAwayMs = 10_000
 /** How many tasks a line of the log names. */
 const namedMax = 5
-const stopAwayMs = 10_000
 
 /** One worker in this process. */
 export class Worker {
@@ -50,17 +50,19 @@ export class Worker {
   readonly #dispatcher: Dispatcher
   readonly #timetable: ScheduleRunner
   readonly #shutdown: Shutdown
-  /** Aborted when it is to stop, and when its last attempt has ended. */
+  /** Aborted when it is to stop. */
   readonly #stop = new AbortController()
+  /** Aborted when its last attempt has ended. */
   readonly #end = new AbortController()
   /** Its start, or its only round. */
   #underway: Promise<unknown> | undefined
   #isOnce = false
   #heartbeat: Heartbeat | undefined
   #rounds: Promise<unknown> | undefined
-  #unlisten: (() => Promise<void>) | undefined
-  #unreported: (() => Promise<void>) | undefined
-  #unwatch: (() => void) | undefined
+  /** These end what `start` began: the receipt of notifications and of events, and the watch over Redis. */
+  #stopListening: (() => Promise<void>) | undefined
+  #stopReporting: (() => Promise<void>) | undefined
+  #stopWatching: (() => void) | undefined
 
   constructor(options: WorkerOptions) {
     const { store, tasks, schedules, queues, concurrency, version, rulebook, peer } = options
@@ -153,7 +155,7 @@ export class Worker {
     return this.#dispatcher.offer(job)
   }
 
-  /** Registers and begins to claim; stopped meanwhile, it resolves as soon as it can. */
+  /** Registers, and begins to claim. If the worker is stopped meanwhile, it resolves as soon as it can. */
   async start(): Promise<void> {
     if (this.#shutdown.signal.aborted) return
     this.#underway = this.#begin()
@@ -171,22 +173,22 @@ export class Worker {
     await this.#renewGates()
     const called = (notice: string) => this.#handleNotice(notice)
     // While the connection was lost, a call-back may have been missed.
-    this.#unlisten = await db.listen(`${schema}.wake`, called, () => ['!', '*'].forEach(called))
-    this.#unreported = await db.listen(`${schema}.event`, (notice) => this.#reportNotice(notice))
-    this.#unwatch = this.#options.peer?.onChange(() => this.#dispatcher.wake())
+    this.#stopListening = await db.listen(`${schema}.wake`, called, () => ['!', '*'].forEach(called))
+    this.#stopReporting = await db.listen(`${schema}.event`, (notice) => this.#reportNotice(notice))
+    this.#stopWatching = this.#options.peer?.onChange(() => this.#dispatcher.wake())
     await this.#timetable.define()
     await this.#prepare()
-    // It would claim once more: the dispatcher of a worker that stops meanwhile is stopped after its start.
+    // If the worker stops meanwhile, its dispatcher is stopped only after this start, and would claim once more.
     if (!this.#stop.signal.aborted) this.#dispatcher.start()
     this.#timetable.start(this.#stop.signal)
     await this.#options.companion?.start()
   }
 
-  /** Reads a notification. */
-  #handleNotice(payload: string): void {
-    const isConcerned = readCallBack(payload)
+  /** Handles a notification: a call-back of grants, or a call to claim. */
+  #handleNotice(notice: string): void {
+    const isConcerned = readCallBack(notice)
     if (isConcerned !== undefined) this.#hand.giveBackAhead(isConcerned)
-    if (this.#member.isCalled(payload)) this.#dispatcher.wake()
+    if (this.#member.isCalled(notice)) this.#dispatcher.wake()
   }
 
   /** Makes everything ready that a first grant would otherwise wait for. */
@@ -264,14 +266,14 @@ export class Worker {
 
   async #signOff(): Promise<void> {
     this.#stop.abort()
-    this.#unwatch?.()
+    this.#stopWatching?.()
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
     const companion = this.#options.companion?.stop()
     await Promise.all([this.#timetable.waitUntilStopped(), this.#dispatcher.stop()])
     this.#hand.retire()
     // A store that has ended answers nothing.
-    await Promise.allSettled([this.#member.stopIdling(), this.#unlisten?.(), this.#unreported?.()])
+    await Promise.allSettled([this.#member.stopIdling(), this.#stopListening?.(), this.#stopReporting?.()])
     await this.#waitUntilIdle()
     await companion
     this.#end.abort()

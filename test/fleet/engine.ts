@@ -29,13 +29,13 @@ export async function wakeForMissedWork(db: Queryable): Promise<void> {
   await sqlOn(db).call('wake_for_missed_work')
 }
 
-/** A worker's round; resolves to whether it has the turn, and whether it may leave out the next one. */
+/** A worker's round; resolves to whether it leads the fleet, and whether it may leave out the next one. */
 export async function workerRound(
   db: Queryable,
   worker: string,
-): Promise<{ turn: boolean; rest: boolean } | undefined> {
+): Promise<{ leads: boolean; rest: boolean } | undefined> {
   const params = [worker, false, null, null, null, null]
-  return (await sqlOn(db).call<{ turn: boolean; rest: boolean }>('run_worker_round', params))[0]
+  return (await sqlOn(db).call<{ leads: boolean; rest: boolean }>('run_worker_round', params))[0]
 }
 
 /** Does a worker's round; resolves to how many pages the server read for it. */

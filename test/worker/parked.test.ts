@@ -101,7 +101,7 @@ describe.each(mainEngines)('a bucket with bad data, on $name', (engine) => {
       store: storeOn(db),
       hand: { size: 1, jobs: () => [], drop() {}, endTimedOut() {}, lostClaimers: () => [] },
       member: {
-        runRound: async () => ({ lost: undefined, isTurn: true, claims: [], mayRest: false }),
+        runRound: async () => ({ lost: undefined, leads: true, claims: [], mayRest: false }),
         watch: async () => {
           rescued.push((await rescue(db, at.worker)) ?? 0)
           return []

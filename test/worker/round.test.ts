@@ -27,7 +27,7 @@ it('a round takes nothing over whose end was given up: it was called', async () 
   const round = createRound({
     hand: { ...idleHand, take: (jobs: unknown) => taken.push(jobs) },
     member: {
-      runRound: async () => ({ isTurn: false, claims: ['unknown'], mayRest: false }),
+      runRound: async () => ({ leads: false, claims: ['unknown'], mayRest: false }),
       lostJobs: async () => [],
     },
     claims: { isOpen: () => false, adopt: async () => [{ id: 'job' }] },
@@ -47,7 +47,7 @@ it('a round keeps the workers whose jobs it inherited from being given up, whate
   const round = createRound({
     hand: { ...idleHand, lostClaimers: () => ['7'] },
     member: {
-      runRound: async () => ({ isTurn: true, claims: [], mayRest: false }),
+      runRound: async () => ({ leads: true, claims: [], mayRest: false }),
       beatFor: async (worker: string) => void beats.push(worker),
       watch: () => Promise.reject(new StoreError('SLUICE_STORE_UNREACHABLE', 'away')),
     },
@@ -94,7 +94,7 @@ it.each([
   const round = createRound({
     hand: { size: 1, jobs: () => [], drop() {}, endTimedOut() {}, lostClaimers: () => [] },
     member: {
-      runRound: async () => ({ isTurn: true, claims: [], mayRest: false }),
+      runRound: async () => ({ leads: true, claims: [], mayRest: false }),
       watch: async () => [],
       lostJobs: async () => [],
       wakeForMissedWork: note('woken'),
@@ -117,7 +117,7 @@ it('what fails on its data is parked, though a later step loses the store', asyn
     store: { call: async () => (looks++, []) },
     hand: idleHand,
     member: {
-      runRound: async () => ({ isTurn: true, claims: [], mayRest: false }),
+      runRound: async () => ({ leads: true, claims: [], mayRest: false }),
       watch: () => Promise.reject(broken),
       lostJobs: () => Promise.reject(new StoreError('SLUICE_STORE_UNREACHABLE', 'away')),
     },

@@ -34,10 +34,10 @@ returns bigint[]
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '3s' as $$
 declare
-  v_now timestamptz := sluice.now();
-  v_home constant text[] := '{return,unused,denied,interrupt,readmit}';  -- not put off, these keep their places
-  v_done uuid[]; v_moved uuid[] := '{}'; v_ended uuid[]; v_back uuid[]; v_fallen uuid[];
-  v_discarded engine.ending[]; v_failed engine.ending[];
+  v_now timestamptz := sluice.now(); v_discarded engine.ending[]; v_failed engine.ending[];
+  v_home constant text[] := '{return,unused,denied,interrupt,readmit}';  -- in their places again, unless put off
+  v_done uuid[]; v_moved uuid[] := '{}'; v_ended uuid[];  -- archived, readmitted, all that are accepted
+  v_back uuid[]; v_fallen uuid[];  -- in their places again; failed, so their tasks may want a job (`onFailed`)
 begin
   if v_home && p_outcomes then perform engine.lock_classes_of_jobs(p_ids, p_places); end if;
   -- Claims come before jobs, as in engine.rescue_worker.

@@ -19,8 +19,8 @@ declare
 begin
   with was as (
     select l.*, p_starts[l.ordinality] as start, m.taken, m.last,
-           m.seen > 0 and m.seen = m.taken as whole,
-           not m.more and m.seen = m.taken as over,
+           m.seen > 0 and m.seen = m.taken as whole,  -- the claim took all jobs that it looked at
+           not m.more and m.seen = m.taken as over,  -- no job is left
            greatest(m.rank, l.rank) as next_rank, nullif(p_blocked[l.ordinality], 0) as blocked,
            coalesce(m.turn_units, m.taken, 0) * p_steps[l.ordinality] as step
     from unnest(p_lane) with ordinality l
@@ -35,9 +35,9 @@ begin
     select g.id, g.v, g.to_list as list, case when g.whole then g.last + 1 else g.bound end as bound,
            g.next_rank as rank,
            case when g.vstart is null and g.to_list = g.list then null
-                -- A list is due when its front lane's next job fits, and a claim serves the fair key that is first,
-                -- counting its turns in other classes. Where jobs need different numbers of units, both must mean the
-                -- same lane.
+                -- A list is due when the next job of its front lane fits. A claim serves first the fair key whose
+                -- turn comes first in all classes. If jobs need different numbers of units, the two have to be the
+                -- same lane, so each lane of the class gets the turn of its fair key.
                 when g.served or g.vstart is null or g.in_order then g.far
                 else g.vstart end as vstart,
            case when g.taken > 0 then case when g.list = 0 then 0 else least(g.denied, 2) end

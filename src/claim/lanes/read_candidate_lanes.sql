@@ -1,9 +1,11 @@
--- Returns the lanes among which a claim chooses, in fair order. It does one reading for `engine.select_lanes`, which
--- explains parameters and columns. It is PL/pgSQL, because an SQL function that cannot be inlined is planned at each
--- call.
+-- Returns the lanes among which a claim chooses, in fair order: by the turns of their fair keys (start), and the lanes
+-- of one fair key by rank (`engine.lane_rank`). It does one reading for `engine.select_lanes`. It is PL/pgSQL, because
+-- an SQL function that cannot be inlined is planned at each call. Columns that are not explained here: as in
+-- engine.candidates.
 -- step: what a unit of the lane's jobs adds to the turn of its fair key. While first attempts and retries of a fair key
 -- both wait, a job of either counts twice, so that the two together get no more than one turn.
--- raise: how much further the lane's class has to be lifted
+-- lift: what to add to the turns of the lane's class, so that they can be compared with those of other classes.
+-- raise: how much further that class has to be lifted.
 create or replace function engine.read_candidate_lanes(
   p_classes bigint[], p_new bigint[], p_now bigint, p_since bigint, p_most integer)
 returns table (lane sluice.lane, start bigint, step bigint, lift bigint, horizon bigint, cut boolean, raise bigint)

@@ -1,13 +1,13 @@
--- Records a bad answer of the vendor's: a refusal, or a failure that opens a circuit (takes/circuit.ts). It holds the
--- buckets that this concerns: those of the request's keys. A bucket that requests of several keys share is held only if
--- three of those keys were refused within a second. After the hold the bucket grants one request at a time, until the
--- vendor accepts one (engine.accept_buckets). It holds them for as long as the vendor states; if the vendor states no
--- time, engine.trial_interval decides (a second to a minute, after refusals). A bad answer counts as one more in a row
--- only if its request was sent after the newest bad answer arrived. Any other one lengthens the hold only if the vendor
--- states a time.
+-- Records a bad answer of the vendor's: a refusal, or a failure that opens a circuit (takes/circuit.ts).
+-- `recordRefusal` in takes/acquire.ts calls it. It holds the buckets that this concerns: those of the request's keys.
+-- A bucket that requests of several keys share is held only if three of those keys were refused within a second. After
+-- the hold the bucket grants one request at a time, until the vendor accepts one (engine.accept_buckets). It holds
+-- them for as long as the vendor states; if the vendor states no time, engine.trial_interval decides (a second to a
+-- minute, after refusals). A bad answer counts as one more in a row only if its request was sent after the newest bad
+-- answer arrived. Any other one lengthens the hold only if the vendor states a time.
 -- p_buckets: the buckets that it concerns.
 -- p_shared: the request's other buckets.
--- p_wait_us: how long the vendor wants to be left alone; null: it stated no time.
+-- p_wait_us: how long the vendor wants to be left alone (`Retry-After`); null: it stated no time.
 -- p_age_us: how long ago the request got its grant, or longer.
 -- p_answer: the vendor's answer, for people.
 -- p_cause, p_host: as in sluice.refusal.
