@@ -41,9 +41,9 @@ export class ServiceConsumer {
   /** Undefined without an archive: then a service needs as few queues as possible. */
   readonly #replicas: Replicas | undefined
   readonly #forwarder: Forwarder
-  readonly #held: MessagesInHand
+  readonly #inHand: MessagesInHand
   /** Events of handlers with an order that are being recorded. */
-  readonly #orders = new Map<Source, Order<{ held: MessageInHand; handlers: readonly string[] }>>()
+  readonly #orders = new Map<Source, Order<{ message: MessageInHand; handlers: readonly string[] }>>()
   readonly #aborted = new AbortController()
   #moves: readonly Move[] = []
   /** Groups that are gone, and whose queues are not. */
@@ -55,10 +55,10 @@ export class ServiceConsumer {
 
   constructor(options: ConsumerOptions) {
     this.#options = options
-    this.#held = new MessagesInHand(options.store)
+    this.#inHand = new MessagesInHand(options.store)
     this.#handling = new Handling({
       ...options,
-      held: this.#held,
+      inHand: this.#inHand,
       freed: () => this.#suspects.wake(),
       settled: () => this.#settled.recheck(),
     })
@@ -66,7 +66,7 @@ export class ServiceConsumer {
     const { broker, republisher, store } = options
     const { clock, log } = store
     const { names } = republisher
-    const look = (key: string) => this.#held.look(key)
+    const look = (key: string) => this.#inHand.look(key)
     if (names.archiveTopology !== undefined) this.#replicas = new Replicas({ broker, names, clock, log, look })
     this.#suspects = new Suspects({
       broker,
@@ -177,7 +177,8 @@ export class ServiceConsumer {
       await act
     } catch (error) {
       const { signal } = this.#aborted
-      if (!(await this.#held.insist(() => delivery.isInHand, again, error, signal))) delivery.reject({ requeue: true })
+      if (!(await this.#inHand.insist(() => delivery.isInHand, again, error, signal)))
+        delivery.reject({ requeue: true })
     }
   }
 
@@ -200,22 +201,22 @@ export class ServiceConsumer {
   #take(source: Source, delivery: Delivery, queue: string, isSuspect: boolean): Promise<void> | undefined {
     const progress = progressOf(delivery)
     const key = keyOf(source.queue, delivery, progress)
-    const held = key === undefined ? undefined : this.#held.get(key)
+    const earlier = key === undefined ? undefined : this.#inHand.get(key)
     const isBack = delivery.isRedelivered || isSuspect
     const isRepeat = isBack || progress.isDoubtful
-    if (held !== undefined && isRepeat && !held.delivery.isInHand) {
+    if (earlier !== undefined && isRepeat && !earlier.delivery.isInHand) {
       // Its connection was lost, but not this process.
-      held.delivery = delivery
+      earlier.delivery = delivery
       return undefined
     }
-    const isAgain = key !== undefined && this.#held.isKnown(key)
+    const isAgain = key !== undefined && this.#inHand.isKnown(key)
     if (isRepeat && isAgain) {
       // The server missed the acknowledgement, or the publisher the confirmation of the first copy.
       delivery.ack()
       return undefined
     }
-    const seen = isAgain || held !== undefined ? { ...progress, isDoubtful: true } : progress
-    const read = { source, delivery, queue, isSuspect, key: held === undefined ? key : undefined }
+    const seen = isAgain || earlier !== undefined ? { ...progress, isDoubtful: true } : progress
+    const read = { source, delivery, queue, isSuspect, key: earlier === undefined ? key : undefined }
     const nowMs = this.#options.store.clock.wallMs()
     const left = leftBehind(seen, { source, queue, isBack }, this.#moves, nowMs)
     return left.length === 0 ? this.#admit(read, seen) : this.#divide(read, seen, left)
@@ -254,8 +255,8 @@ export class ServiceConsumer {
     return this.#suspects.add(delivery, seen, queue)
   }
 
-  #deliver(held: MessageInHand, isSuspect: boolean): Promise<void> | undefined {
-    const { source, progress, event } = held
+  #deliver(message: MessageInHand, isSuspect: boolean): Promise<void> | undefined {
+    const { source, progress, event } = message
     const { handlers } = source
     const { service } = this.#options
     const found = handlers
@@ -263,47 +264,48 @@ export class ServiceConsumer {
       .map(({ name }) => name)
     if (progress.handler !== undefined && handlerFor(handlers, { service, handler: progress.handler, event }))
       found.push(progress.handler)
-    if (found.length === 0) return this.#handleUnknown(held)
+    if (found.length === 0) return this.#handleUnknown(message)
     if (source.task.limits.length > 0)
-      return source.isOrdered ? this.#recordInOrder(held, found) : this.#record(held, found)
-    this.#handling.handle(held, found, isSuspect)
+      return source.isOrdered ? this.#recordInOrder(message, found) : this.#record(message, found)
+    this.#handling.handle(message, found, isSuspect)
     return undefined
   }
 
   /** Records an event in the store, however often that fails, under the same id. */
-  #record(held: MessageInHand, handlers: readonly string[]): Promise<void> {
-    const send = () => this.#forwarder.sendToStore(held, handlers)
-    return this.#repeatUntilDone(held.delivery, send(), send)
+  #record(message: MessageInHand, handlers: readonly string[]): Promise<void> {
+    const send = () => this.#forwarder.sendToStore(message, handlers)
+    return this.#repeatUntilDone(message.delivery, send(), send)
   }
 
   /** Records an event when all that came before it are recorded. */
-  #recordInOrder(held: MessageInHand, handlers: readonly string[]): Promise<void> {
-    const { source } = held
+  #recordInOrder(message: MessageInHand, handlers: readonly string[]): Promise<void> {
+    const { source } = message
     const order = this.#orders.get(source) ?? this.#orderOf()
     this.#orders.set(source, order)
-    return order.add({ held, handlers })
+    return order.add({ message, handlers })
   }
 
   #orderOf() {
-    type Turn = { held: MessageInHand; handlers: readonly string[] }
-    const send = async ({ held, handlers }: Turn) => {
+    type Turn = { message: MessageInHand; handlers: readonly string[] }
+    const send = async ({ message, handlers }: Turn) => {
       // It comes again, behind those that were before it.
-      if (this.#aborted.signal.aborted) held.delivery.reject({ requeue: true })
-      else if (held.delivery.isInHand) await this.#forwarder.sendToStore(held, handlers)
+      if (this.#aborted.signal.aborted) message.delivery.reject({ requeue: true })
+      else if (message.delivery.isInHand) await this.#forwarder.sendToStore(message, handlers)
     }
     const repeatUntilSent = (turn: Turn, error: unknown) =>
-      this.#repeatUntilDone(turn.held.delivery, Promise.reject(error as Error), () => send(turn))
+      this.#repeatUntilDone(turn.message.delivery, Promise.reject(error as Error), () => send(turn))
     // The event is written anew, with what its delivery adds.
-    const lengthOf = ({ held, handlers }: Turn) => handlers.length * (2 * held.delivery.body.length + deliveryChars)
+    const lengthOf = ({ message, handlers }: Turn) =>
+      handlers.length * (2 * message.delivery.body.length + deliveryChars)
     return new Order<Turn>(send, repeatUntilSent, lengthOf)
   }
 
   /** Handles a message for which its queue has no handler. */
-  async #handleUnknown(held: MessageInHand): Promise<void> {
-    const { progress, queue, delivery } = held
+  async #handleUnknown(message: MessageInHand): Promise<void> {
+    const { progress, queue, delivery } = message
     const places = placesOf(progress, queue, this.#options.sources, this.#moves)
-    if (places.length === 0) return this.#forwarder.putOffUnhandled(held)
-    await forward(this.#options.republisher, held, progress, places)
+    if (places.length === 0) return this.#forwarder.putOffUnhandled(message)
+    await forward(this.#options.republisher, message, progress, places)
     delivery.ack()
   }
 }

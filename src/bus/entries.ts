@@ -104,22 +104,22 @@ function newest(entries: readonly Entry[]): Map<string, Entry> {
 async function visit(broker: Broker, act: (entries: Entry[], line: Line) => Promise<readonly Entry[]>): Promise<void> {
   await broker.declare(topology)
   await broker.use(async (channel) => {
-    const held: { message: ConsumeMessage; entry: Entry | undefined }[] = []
+    const kept: { message: ConsumeMessage; entry: Entry | undefined }[] = []
     const line = new Line(broker)
     channel.on('close', () => line.end())
     await channel.consume(directory, (message) => {
       if (message === null) return line.end()
       const entry = read(message.content)
-      if (entry !== undefined || !line.isOthers(message.content)) held.push({ message, entry })
+      if (entry !== undefined || !line.isOthers(message.content)) kept.push({ message, entry })
     })
     await line.waitUntilFront()
     const gone = new Set(
       await act(
-        held.flatMap(({ entry }) => (entry === undefined ? [] : [entry])),
+        kept.flatMap(({ entry }) => (entry === undefined ? [] : [entry])),
         line,
       ),
     )
-    for (const { message, entry } of held) if (entry === undefined || gone.has(entry)) channel.ack(message)
+    for (const { message, entry } of kept) if (entry === undefined || gone.has(entry)) channel.ack(message)
     // The end of the channel returns the other entries at once, so that the next program in line sees all of them.
   })
 }

@@ -88,28 +88,28 @@ export class Forwarder {
   }
 
   /** Puts off a message without a handler here; in a deploy another process of the service may have it. */
-  async putOffUnhandled(held: Read): Promise<void> {
-    const { source, progress, event } = held
+  async putOffUnhandled(read: Read): Promise<void> {
+    const { source, progress, event } = read
     const { republisher, store } = this.#options
     const strays = progress.strays + 1
     const text = `this process has no handler of events ${event.type} in the queue ${source.queue}; another one may have it`
     if (strays > straysMax) {
       const error = JSON.stringify({ code: 'SLUICE_EVENT_REFUSED', message: text })
-      await republisher.archive(held, source.queue, progress, { reason: 'refused', error })
+      await republisher.archive(read, source.queue, progress, { reason: 'refused', error })
     } else {
       if (strays === 1) store.log.warn(text)
       const delayMs = Math.min(strayMs.most, strayMs.least * 2 ** Math.min(strays - 1, 10))
-      await republisher.returnLater(held, source, { ...progress, strays }, delayMs)
+      await republisher.returnLater(read, source, { ...progress, strays }, delayMs)
     }
-    held.delivery.ack()
+    read.delivery.ack()
   }
 
   /**
    * Sends the deliveries of groups with limits to the store, where waiting costs nothing. The store recognises
    * deliveries that it has already.
    */
-  async sendToStore(held: Read, handlers: readonly string[]): Promise<void> {
-    const { source, progress, event, delivery } = held
+  async sendToStore(read: Read, handlers: readonly string[]): Promise<void> {
+    const { source, progress, event, delivery } = read
     const { service, sender, republisher } = this.#options
     // A replayed event is to be handled again, once for each time that it was in the archive.
     const what = [nameOf(event), ...(progress.replayOf === undefined ? [] : [progress.replayOf])]
@@ -122,7 +122,7 @@ export class Forwarder {
         // A repetition would fail again: a key is missing, for example.
         if (!(error instanceof UsageError)) throw error
         const outcome = { reason: 'refused', error: describe(error) }
-        await republisher.archive(held, source.queue, { ...progress, handler }, outcome)
+        await republisher.archive(read, source.queue, { ...progress, handler }, outcome)
       }
     }
     delivery.ack()

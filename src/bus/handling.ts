@@ -17,7 +17,7 @@ export interface HandlingOptions {
   /** Executes attempts, and reports each end to `ended`. */
   outlet(ended: (job: ClaimedJob, outcome: Outcome) => void): Outlet
   listener: AttemptListener
-  held: MessagesInHand
+  inHand: MessagesInHand
   /** There may be more slots than before. */
   freed(): void
   /** There may be less in hand than before. */
@@ -26,7 +26,7 @@ export interface HandlingOptions {
 
 /** A message for one handler. */
 interface Turn {
-  readonly held: MessageInHand
+  readonly message: MessageInHand
   readonly handler: string
 }
 
@@ -58,10 +58,10 @@ export class Handling {
   }
 
   /** Runs these handlers on a message as soon as there are slots. @param hasSlot a slot is kept for it: at once */
-  handle(held: MessageInHand, handlers: readonly string[], hasSlot: boolean): void {
-    held.open = handlers.length
-    this.#options.held.add(held)
-    const turns = handlers.map((handler) => ({ held, handler }))
+  handle(message: MessageInHand, handlers: readonly string[], hasSlot: boolean): void {
+    message.open = handlers.length
+    this.#options.inHand.add(message)
+    const turns = handlers.map((handler) => ({ message, handler }))
     if (hasSlot) this.#start(turns)
     else {
       this.#turns.push(...turns)
@@ -83,7 +83,7 @@ export class Handling {
       const turn = this.#turns.shift()
       if (turn === undefined) break
       // A message whose connection was lost meanwhile is delivered again, here or elsewhere.
-      if (!turn.held.delivery.isInHand) this.#options.held.forget(turn.held)
+      if (!turn.message.delivery.isInHand) this.#options.inHand.forget(turn.message)
       else {
         turns.push(turn)
         free--
@@ -98,7 +98,7 @@ export class Handling {
     const { clock } = this.#options.store
     const jobs = turns.map((turn) => {
       const job = this.#job(turn, clock.monotonicMs())
-      turn.held.isBegun = true
+      turn.message.isBegun = true
       this.#running.set(job, turn)
       return job
     })
@@ -106,7 +106,7 @@ export class Handling {
     this.#outlet.start(jobs)
   }
 
-  #job({ held: { source, progress, event }, handler }: Turn, nowMs: number): ClaimedJob {
+  #job({ message: { source, progress, event }, handler }: Turn, nowMs: number): ClaimedJob {
     return jobOf(source, progress, { service: this.#options.service, handler, event }, nowMs)
   }
 
@@ -122,29 +122,29 @@ export class Handling {
 
   /** Carries out the end of a turn, and then acknowledges its message if this was the message's last turn. */
   async #settle(turn: Turn, carry: (progress: Progress) => Promise<void> | undefined): Promise<void> {
-    const { held, handler } = turn
+    const { message, handler } = turn
     this.#settling++
     try {
-      const carried = carry({ ...held.progress, handler })
+      const carried = carry({ ...message.progress, handler })
       if (carried !== undefined) await carried
     } catch (error) {
       // It may have arrived before.
-      const repeat = () => carry({ ...held.progress, handler, isDoubtful: true })
-      if (!(await this.#options.held.insist(() => held.delivery.isInHand, repeat, error, this.#aborted.signal))) {
-        this.#options.held.forget(held)
-        held.delivery.reject({ requeue: true })
+      const repeat = () => carry({ ...message.progress, handler, isDoubtful: true })
+      if (!(await this.#options.inHand.insist(() => message.delivery.isInHand, repeat, error, this.#aborted.signal))) {
+        this.#options.inHand.forget(message)
+        message.delivery.reject({ requeue: true })
         return
       }
     } finally {
       this.#settling--
       this.#options.settled()
     }
-    held.open--
-    if (held.open === 0) this.#options.held.acknowledge(held)
+    message.open--
+    if (message.open === 0) this.#options.inHand.acknowledge(message)
   }
 
   #end(turn: Turn, progress: Progress, outcome: Outcome): Promise<void> | undefined {
-    const { held } = turn
+    const { message } = turn
     const counted = { ...progress, attempt: progress.attempt + 1 }
     switch (outcome.kind) {
       case 'done':
@@ -157,15 +157,15 @@ export class Handling {
       case 'interrupt':
         return this.#returnLater(turn, { ...counted, isDoubtful: true }, 0)
       case 'failed':
-        return this.#options.republisher.archive(held, held.source.queue, counted, outcome)
+        return this.#options.republisher.archive(message, message.source.queue, counted, outcome)
       default:
         // The handler put the event off, or another process has the handler.
         return this.#returnLater(turn, progress, 'delayMs' in outcome ? outcome.delayMs : elsewhereMs)
     }
   }
 
-  #returnLater({ held }: Turn, progress: Progress, delayMs: number): Promise<void> {
+  #returnLater({ message }: Turn, progress: Progress, delayMs: number): Promise<void> {
     const { turn = 0 } = progress
-    return this.#options.republisher.returnLater(held, held.source, { ...progress, turn: turn + 1 }, delayMs)
+    return this.#options.republisher.returnLater(message, message.source, { ...progress, turn: turn + 1 }, delayMs)
   }
 }

@@ -31,7 +31,7 @@ const knownMax = 10_000
 
 /** Messages by their keys. */
 export class MessagesInHand {
-  readonly #held = new Map<string, MessageInHand>()
+  readonly #inHand = new Map<string, MessageInHand>()
   /** Keys of messages that were handled here. */
   readonly #known = new RecentMap<string, true>(knownMax)
   readonly #clock: Clock
@@ -47,7 +47,7 @@ export class MessagesInHand {
 
   /** Returns the message in hand that has this key. */
   get(key: string): MessageInHand | undefined {
-    return this.#held.get(key)
+    return this.#inHand.get(key)
   }
 
   /** Returns whether a message with this key was handled here. */
@@ -58,25 +58,25 @@ export class MessagesInHand {
   /** Returns what is known of the message with this key. A message that has not begun, and comes again elsewhere, is not in hand. */
   look(key: string): Known {
     if (this.#known.has(key)) return 'handled'
-    const held = this.#held.get(key)
-    return held !== undefined && (held.isBegun === true || held.delivery.isInHand) ? 'in hand' : undefined
+    const message = this.#inHand.get(key)
+    return message !== undefined && (message.isBegun === true || message.delivery.isInHand) ? 'in hand' : undefined
   }
 
   /** Adds a message in hand. */
-  add(held: MessageInHand): void {
-    if (held.key !== undefined) this.#held.set(held.key, held)
+  add(message: MessageInHand): void {
+    if (message.key !== undefined) this.#inHand.set(message.key, message)
   }
 
   /** Removes a message that is no longer in hand. */
   forget({ key }: MessageInHand): void {
-    if (key !== undefined) this.#held.delete(key)
+    if (key !== undefined) this.#inHand.delete(key)
   }
 
   /** Acknowledges a message that was handled. */
-  acknowledge(held: MessageInHand): void {
-    held.delivery.ack()
-    this.forget(held)
-    if (held.key !== undefined) this.#known.set(held.key, true)
+  acknowledge(message: MessageInHand): void {
+    message.delivery.ack()
+    this.forget(message)
+    if (message.key !== undefined) this.#known.set(message.key, true)
   }
 
   /**

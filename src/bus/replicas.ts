@@ -31,7 +31,7 @@ interface Note {
   keys?: string[]
   /** Those of them that the sender of the answer has handled, and that it has in hand. */
   handled?: string[]
-  held?: string[]
+  inHand?: string[]
 }
 
 /** A question that is open. */
@@ -39,7 +39,7 @@ interface Question {
   readonly n: number
   readonly keys: Set<string>
   readonly handled: Set<string>
-  readonly held: Set<string>
+  readonly inHand: Set<string>
   /** The replicas that have not answered. */
   readonly silent: Set<string>
   readonly answered: Promise<void>
@@ -104,9 +104,9 @@ export class Replicas {
   async haveHandled(key: string, isWanted: () => boolean): Promise<boolean> {
     for (;;) {
       if (this.#others.size === 0 && this.#knowsAll) return false
-      const { answered, handled, held } = this.#inquire(key)
+      const { answered, handled, inHand } = this.#inquire(key)
       await answered
-      if (handled.has(key) || !held.has(key)) return handled.has(key)
+      if (handled.has(key) || !inHand.has(key)) return handled.has(key)
       await this.#options.clock.sleep(repeatMs, undefined, false)
       if (!isWanted()) return false
     }
@@ -126,7 +126,7 @@ export class Replicas {
     if (this.#next === undefined) {
       let close = () => {}
       const answered = new Promise<void>((resolve) => (close = resolve))
-      const empty = { keys: new Set<string>(), handled: new Set<string>(), held: new Set<string>() }
+      const empty = { keys: new Set<string>(), handled: new Set<string>(), inHand: new Set<string>() }
       const silent = new Set(this.#knowsAll ? this.#others : [...this.#others, stranger])
       const question = { n: ++this.#count, ...empty, silent, answered, close }
       this.#next = question
@@ -148,14 +148,14 @@ export class Replicas {
   }
 
   #receive({ body }: Pick<Delivery, 'body'>): void {
-    const { from, n, keys, handled = [], held = [] } = read(body)
+    const { from, n, keys, handled = [], inHand = [] } = read(body)
     if (from === '' || from === this.#queue) return
     this.#others.add(from)
     if (keys !== undefined) return this.#answer(from, n, keys)
     const question = this.#questions.get(n)
     if (question === undefined) return
     for (const key of handled) question.handled.add(key)
-    for (const key of held) question.held.add(key)
+    for (const key of inHand) question.inHand.add(key)
     question.silent.delete(from)
     if (question.silent.size > 0 && [...question.keys].some((key) => !question.handled.has(key))) return
     this.#questions.delete(n)
@@ -164,7 +164,7 @@ export class Replicas {
 
   #answer(to: string, n: number, keys: readonly string[]): void {
     const of = (known: Known) => keys.filter((key) => this.#options.look(key) === known)
-    this.#send({ n, handled: of('handled'), held: of('in hand') }, to)
+    this.#send({ n, handled: of('handled'), inHand: of('in hand') }, to)
     // It has not got the questions of before it was there.
     if (keys.length > 0) return
     for (const question of this.#questions.values())
@@ -193,12 +193,12 @@ function read(body: Buffer): Note {
       n,
       keys,
       handled = [],
-      held = [],
+      inHand = [],
     } = JSON.parse(body.toString()) as { [field in keyof Note]?: unknown }
-    const lists = [keys ?? [], handled, held]
+    const lists = [keys ?? [], handled, inHand]
     const areKeys = lists.every((list) => Array.isArray(list) && list.every((key) => typeof key === 'string'))
     if (typeof from !== 'string' || typeof n !== 'number' || !areKeys) return none
-    return { from, n, ...(keys === undefined ? {} : { keys }), handled, held } as Note
+    return { from, n, ...(keys === undefined ? {} : { keys }), handled, inHand } as Note
   } catch {
     return none
   }

@@ -19,7 +19,7 @@ const clock = { ...systemClock, sleep: () => new Promise<void>((resolve) => setI
 it('an outage is reported once at its begin and once at its end, however many messages fail in it', async () => {
   const lines: unknown[] = []
   const log = logTo((level, text, details) => lines.push([level, text, details]))
-  const held = new MessagesInHand({ clock, log })
+  const inHand = new MessagesInHand({ clock, log })
   const { signal } = new AbortController()
   const outage = async (messages: number) => {
     let [isAway, tries] = [true, 0]
@@ -27,7 +27,7 @@ it('an outage is reported once at its begin and once at its end, however many me
       tries++
       if (isAway) throw new Error('away')
     }
-    const all = Array.from({ length: messages }, () => held.insist(() => true, act, new Error('lost'), signal))
+    const all = Array.from({ length: messages }, () => inHand.insist(() => true, act, new Error('lost'), signal))
     await until(() => tries > 5 * messages)
     isAway = false
     return Promise.all(all)
@@ -62,7 +62,7 @@ it('ends of attempts are reported once, however often RabbitMQ refuses to take t
         void setImmediate(() => ended(job as ClaimedJob, { kind: 'retry', error: '{}', delayMs: 5, tookMs: 1 })),
     }),
     listener: { begun() {}, wants: () => true, ended: (_, { kind }) => void reported.push(kind) },
-    held: new MessagesInHand({ clock, log: silent }),
+    inHand: new MessagesInHand({ clock, log: silent }),
     freed() {},
     settled() {},
   })
