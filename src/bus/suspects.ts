@@ -33,6 +33,8 @@ export class Suspects {
   readonly #options: SuspectsOptions
   /** The queues that it reads now. */
   readonly #reading = new Set<string>()
+  /** Those of them that may have more than that read finds. */
+  readonly #unread = new Set<string>()
   /** How many messages are being put into the queue of suspects. */
   #adding = 0
   #isCancelled = false
@@ -64,15 +66,21 @@ export class Suspects {
 
   /** Begins the suspects that wait. Other processes may have put some there, or have been lost with some. */
   look(): void {
-    const { names, log } = this.#options
+    const { names } = this.#options
     this.wake()
-    for (const queue of [names.suspects, names.formerSuspects]) {
-      if (queue === undefined || this.#reading.has(queue) || this.#isCancelled) continue
-      this.#reading.add(queue)
-      void this.#read(queue)
-        .catch((error: unknown) => log.debug('the queue of suspects could not be read', { err: error }))
-        .finally(() => this.#reading.delete(queue))
-    }
+    for (const queue of [names.suspects, names.formerSuspects]) if (queue !== undefined) this.#lookAt(queue)
+  }
+
+  #lookAt(queue: string): void {
+    if (this.#isCancelled) return
+    if (this.#reading.has(queue)) return void this.#unread.add(queue)
+    this.#reading.add(queue)
+    void this.#read(queue)
+      .catch((error: unknown) => this.#options.log.debug('the queue of suspects could not be read', { err: error }))
+      .finally(() => {
+        this.#reading.delete(queue)
+        if (this.#unread.delete(queue)) this.#lookAt(queue)
+      })
   }
 
   /** To be called when there may be room again. */

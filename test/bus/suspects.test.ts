@@ -30,3 +30,37 @@ it('messages of a lost worker cannot be settled any more when their channel is o
   expect(taken[0]?.ack()).toBe(false)
   expect(taken[0]?.isInHand).toBe(false)
 })
+
+it('a message that is put aside while a look at the others ends is taken at once', async () => {
+  let [left, looks] = [0, 0]
+  let close = () => {}
+  const closed = new Promise<void>((resolve) => (close = resolve))
+  const channel = Object.assign(new EventEmitter(), {
+    async get() {
+      looks++
+      return left-- > 0 ? { content: Buffer.from('{}'), properties: { headers: {} }, fields: {} } : false
+    },
+    ack() {},
+  })
+  const taken: Delivery[] = []
+  const suspects = new Suspects({
+    broker: {
+      use: async (commands: (on: unknown) => Promise<unknown>) => {
+        await commands(channel)
+        await closed
+      },
+    } as never,
+    names: { suspects: 'suspects', formerSuspects: undefined } as never,
+    log: silent,
+    isFree: () => true,
+    take: (delivery) => void taken.push(delivery),
+    synced: async () => {},
+  })
+  suspects.look()
+  await until(() => looks === 1, 'there was none')
+  left = 1
+  suspects.look()
+  close()
+  await until(() => taken.length === 1, 'it is taken')
+  taken[0]?.ack()
+})
