@@ -106,16 +106,13 @@ export class ServiceNames {
 
   /** The queue of a group, bound to the types that its handlers match. */
   groupTopology(name: string, isOrdered: boolean, patterns: readonly string[]): Topology {
-    const { isQuorum, archive } = this.options
-    // RabbitMQ 4 would drop what was delivered 20 times.
-    const unlimited = isQuorum ? { 'x-delivery-limit': countMax } : {}
-    const poison =
-      isQuorum && archive !== undefined
-        ? { 'x-delivery-limit': deliveryLimit, ...deadLetter(this.archive), ...atLeastOnce }
-        : unlimited
+    // The same without an archive, because RabbitMQ refuses a queue that exists with other arguments: until there is one, RabbitMQ keeps
+    // what it gives up in the queue.
+    const poison = { 'x-delivery-limit': deliveryLimit, ...deadLetter(this.archive), ...atLeastOnce }
+    const single = isOrdered ? { 'x-single-active-consumer': true } : {}
     return {
       exchanges: [{ name: this.retryExchange, type: 'headers' }],
-      queues: [this.#queue(name, { ...(isOrdered ? { 'x-single-active-consumer': true } : {}), ...poison })],
+      queues: [this.#queue(name, { ...single, ...(this.options.isQuorum ? poison : {}) })],
       bindings: patterns.map((routingKey) => ({ exchange: eventsExchange, to: { queue: name }, routingKey })),
     }
   }

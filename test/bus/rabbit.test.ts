@@ -58,7 +58,12 @@ it('the bus keeps what no queue takes, and never meets a queue with other argume
   await first.events.emit(paid, 1)
   await until(async () => (await first.events.archive().count()) === 1)
   const smaller = { on: 'rabbitmq', archive: { keep: '1h', most: 10 } } as const
-  for (const events of [smaller, { on: 'rabbitmq', quorum: true }, { on: 'rabbitmq', archive: false }] as const) {
+  for (const events of [
+    smaller,
+    { on: 'rabbitmq', quorum: true },
+    { on: 'rabbitmq', archive: false },
+    { on: 'rabbitmq', quorum: true, archive: false },
+  ] as const) {
     const changed = await program(url, { service: 'a', events }, failing)
     expect(changed.lines.filter((line) => line.includes('refuses'))).toEqual([])
     expect(changed.lines.some((line) => line.includes('keeps its earlier bounds'))).toBe(events === smaller)
