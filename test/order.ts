@@ -19,6 +19,7 @@ export const longest = [
   'test/remote/stock.test.ts',
   'test/worker/circuit.test.ts',
   'test/outlet/away.test.ts',
+  'test/outlet/crash.test.ts',
   'test/newcomer/logs.test.ts',
   'test/remote/fleets.test.ts',
   'test/claim/history.test.ts',
