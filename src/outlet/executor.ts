@@ -26,7 +26,7 @@ import {
 } from './messages.ts'
 import type { Dispatcher, JobInHand } from './jobs-in-hand.ts'
 import { Outbox } from './outbox.ts'
-import { PeerClock } from './peer-clock.ts'
+import { doubtMost, PeerClock } from './peer-clock.ts'
 import type { Wire } from './wire.ts'
 
 /** Parameters of `Executor`; see the fields. */
@@ -73,6 +73,8 @@ export class Executor {
   #running = 0
   #isStopping = false
   #isClosed = false
+  /** Messages to its dispatcher and back take too long. */
+  #isFar = false
   #lookedMs: number
   readonly #waiters = new Waiters()
 
@@ -326,6 +328,7 @@ export class Executor {
       dispatcher.silentMs += passedMs
       if (dispatcher.silentMs > silentMax && dispatcher === this.#own) this.#detach(dispatcher)
     }
+    this.#logDistance()
     this.#reassign()
     if (this.#own === undefined && !this.#isStopping) this.#seek()
     for (const inHand of this.#inHand.values())
@@ -337,6 +340,18 @@ export class Executor {
       else this.#dispatchers.delete(id)
     for (const [key, { from, untilMs }] of this.#seen) if (from.time.earliestMs() > untilMs) this.#seen.delete(key)
     clock.after(tickMs, () => this.#tick())
+  }
+
+  /** Logs once that it offers no slots, because it does not know the clock of its dispatcher well enough. */
+  #logDistance(): void {
+    const tookMs = this.#own?.time.doubtMs ?? Infinity
+    const isFar = tookMs > doubtMost && tookMs !== Infinity
+    if (isFar && !this.#isFar)
+      this.#options.log.warn(
+        'the worker gets no jobs while messages to its dispatcher and back take so long, because it could not compute the ages of grants: the network, or the machine, is too slow',
+        { tookMs: Math.round(tookMs), most: doubtMost },
+      )
+    this.#isFar = isFar
   }
 
   #seek(): void {

@@ -2,7 +2,7 @@
 import { caughtUpMs, type Clock, drift, type Moment } from '../core/clock.ts'
 
 /** A worker that knows a dispatcher's clock less exactly, in ms, takes nothing from it: a quarter of a grant's life. */
-const doubtMs = 250
+export const doubtMost = 250
 /** If two bounds differ by more than their uncertainty allows, a clock of this machine has stepped. */
 const stepMs = 1_000
 
@@ -32,7 +32,12 @@ export class PeerClock {
 
   /** True if the peer's time is known to a quarter of a second. */
   get isKnown(): boolean {
-    return this.#latestMsBy(this.#reading) - this.earliestMs() <= doubtMs
+    return this.doubtMs <= doubtMost
+  }
+
+  /** By how much the peer's time may differ from what is known, in ms; Infinity: it is not known. */
+  get doubtMs(): number {
+    return this.#latestMsBy(this.#reading) - this.earliestMs()
   }
 
   /** Records that the peer answered a message sent at `since`, when its clock showed `theirMs`. */
