@@ -306,7 +306,9 @@ export class Takes implements Taker {
     const taker = { line, n: place, wait, holder: pending.holder ?? null, life: lifeUs }
     const request = { pending, buckets: want.buckets, units: want.costs, back, taker }
     const standing = { place, signal, ms: Math.max(waitMs, awayMs), late: () => takeTimeoutError(want, 0) }
-    const answer = await this.#turnstile.pass(JSON.stringify([want.buckets, want.costs]), request, standing)
+    // Those that do not wait for a grant are a kind of their own: no line of others should delay their answer.
+    const kind = JSON.stringify([want.buckets, want.costs, line !== null])
+    const answer = await this.#turnstile.pass(kind, request, standing)
     back?.handOver()
     const result = this.#leases.read(want, pending, answer)
     if (result.grant === undefined) return { ...result, sentMs: answer.requestedAt.monotonicMs }

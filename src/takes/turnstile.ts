@@ -75,7 +75,7 @@ export class Turnstile<Request, Answer> {
   /**
    * Sends a request once its turn has come. Kinds take turns, so that many requests of one kind do not hold up those of
    * another. Requests of one kind go in the order of their places, because the store grants nothing to one behind others.
-   * Those without a place go in the order of the calls, beside them: they get their place, or their denial, soon.
+   * Those without a place go in the order of the calls, beside them, so that they get a place soon.
    */
   async pass(kind: string, request: Request, standing: Standing): Promise<Answer> {
     const { place = Infinity, signal, ms, late } = standing

@@ -276,6 +276,22 @@ it('a take ends by its signal also while it waits in line for a silent store', a
   await Promise.all(passing)
 })
 
+it('a take that does not wait is answered while others stand in line for a slow store', async () => {
+  const calls = limit('slow', { rate: '1000/s', burst: 100 })
+  const kept: (() => void)[] = []
+  hook = async (name, _params, run) => {
+    if (name === takeCalls.acquire) await new Promise<void>((resolve) => kept.push(resolve))
+    return run()
+  }
+  const others = Array.from({ length: 5 }, () => later(sluice.takes.take(calls)))
+  await until(() => kept.length === 2, 'as many as pass at a time wait for the store')
+  hook = passing
+  await sluice.takes.tryTake(calls)
+  expect(kept).toHaveLength(2)
+  kept.forEach((goOn) => goOn())
+  await Promise.all(others)
+})
+
 it('a take ends by its signal at once while the store is silent, and a grant that comes later goes back', async () => {
   const calls = limit('silent', { rate: '1000/s', burst: 100 })
   const kept = keepBack()
