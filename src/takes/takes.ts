@@ -46,6 +46,7 @@ export class Takes implements Taker {
   readonly #turnstile: GrantLine
   readonly #epoch: StoreEpoch
   #lookedMs = -Infinity
+  #looking: Promise<void> | undefined
   readonly #holder: LeaseHolder
   readonly #outage: StoreOutage
   readonly #waiters: Waiters
@@ -158,9 +159,12 @@ export class Takes implements Taker {
   /** Checks the store's epoch (restored, failed over), because a process that only takes has no worker that does it. */
   async #look(): Promise<void> {
     const nowMs = this.#options.store.clock.monotonicMs()
-    if (nowMs - this.#lookedMs < lookMs) return
-    this.#lookedMs = nowMs
-    await this.#epoch.check()
+    if (nowMs - this.#lookedMs >= lookMs) {
+      this.#lookedMs = nowMs
+      this.#looking ??= this.#epoch.check().finally(() => (this.#looking = undefined))
+    }
+    // The first takes of a process may begin at one time.
+    await this.#looking
   }
 
   /** Ends takes that wait, and gives back all places. */
