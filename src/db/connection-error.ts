@@ -123,6 +123,12 @@ export function unreachableError(where: string, cause: unknown): StoreError {
   return new StoreError('SLUICE_STORE_UNREACHABLE', describeFailure(where, cause), { cause })
 }
 
+/** The error for a statement that no owner of an embedded directory has run, because each of them was closing. */
+export function closingError(where: string, cause: unknown): StoreError {
+  const text = `${where} closed before it ran a statement, and so did each that took its place, for seconds; nothing was done: keep one process of this directory running`
+  return new StoreError('SLUICE_STORE_UNREACHABLE', text, { cause })
+}
+
 function describeFailure(where: string, cause: unknown): string {
   const why = textOfError(cause)
   const refused = cause instanceof driver.DatabaseError ? String(cause.code) : ''

@@ -2,9 +2,9 @@
 import type pg from 'pg'
 import { driver } from './driver.ts'
 import type { Clock } from '../core/clock.ts'
-import { closedError, codeOf, SluiceError, UsageError } from '../core/errors.ts'
+import { closedError, codeOf, SluiceError } from '../core/errors.ts'
 import {
-  checkedSocket,
+  closingError,
   describe,
   resolveInTime,
   isLost,
@@ -14,7 +14,8 @@ import {
   unreachableError,
   wasNotRun,
 } from './connection-error.ts'
-import { LateRequests, type ServerSession } from './late-requests.ts'
+import { LateRequests } from './late-requests.ts'
+import { makePool, pooled, sessions } from './pool.ts'
 import type { Successor } from './successor.ts'
 import { type Db, type Row, silentRollbackError, SingleConnection, transactionOverError, type Tx } from './db.ts'
 
@@ -53,44 +54,8 @@ const hastyMs = new Map([['renew_holder', 3_000]])
 /** After one connection was silent, any other that does not answer `select 1` within this many ms is dropped. */
 const probeMs = 2_000
 
-/** How long connecting to a server without free connections (53300) is retried, in ms. */
-const fullMs = 15_000
-
-/** Connections through a pooler that switches server sessions: what is prepared or set on them affects other clients. */
-const pooled = new WeakSet<pg.ClientBase>()
-/** The server's sessions of the other connections. */
-const sessions = new WeakMap<pg.ClientBase, ServerSession>()
-
-const settleSql = `select pid, case when pid = $1 then set_config('default_transaction_isolation', 'read committed', false)
-    else current_setting('default_transaction_isolation') end as level,
-  case when pid = $1 then (select extract(epoch from a.backend_start)::text from pg_stat_get_activity($1) a) end as since,
-  case when pid = $1 then set_config('tcp_user_timeout', '10000', false) end,
-  case when pid = $1 then set_config('jit', 'off', false) end,
-  case when pid = $1 then set_config('idle_in_transaction_session_timeout', '60000', false) end,
-  case when pid = $1 and current_setting('application_name') = '' then set_config('application_name', 'sluice', false) end
-  from pg_backend_pid() pid`
-
-/**
- * Prepares a new connection: transactions at read committed, whatever the role's or the database's default is (at other
- * levels a claim would decide by a snapshot from before it waited), no compilation of statements (it took longer than all else of
- * `verify`), timeouts for what a stopped process leaves open, and a name.
- * Uses statements, because poolers reject start-up options; does nothing through a pooler, where it would affect others.
- * @throws UsageError SLUICE_BAD_ISOLATION when a pooler's connections begin transactions at another level.
- */
-export async function settle(client: pg.ClientBase): Promise<void> {
-  // A pooler invents this number; the embedded engine's owner, whose one backend is configured already, leaves it at 0.
-  const { processID } = client as unknown as { processID: number }
-  const query = { text: settleSql, values: [processID], query_timeout: 5_000 }
-  const { rows } = await client.query<{ level: string; pid: number; since: string | null }>(query)
-  const { pid, since } = rows[0] ?? {}
-  if (processID !== 0 && pid !== processID) pooled.add(client)
-  if (pid === processID && since) sessions.set(client, { pid, since })
-  if (rows[0]?.level !== 'read committed')
-    throw new UsageError(
-      'SLUICE_BAD_ISOLATION',
-      `the pooler's connections begin transactions at ${rows[0]?.level}, and Sluice needs read committed: connect to the server itself, or with a role for which you ran \`alter role … set default_transaction_isolation = 'read committed'\``,
-    )
-}
+/** For how long, in ms, a connection is tried again if the server has none free (53300), and a statement if it was not run. */
+const againMs = 15_000
 
 class PgDb implements Db {
   readonly kind = 'pg'
@@ -233,7 +198,7 @@ class PgDb implements Db {
   /** Returns a connection of a pool; retries while the server has none free (many short processes at once). */
   async #connect(pool = this.#pool): Promise<pg.PoolClient> {
     const { clock } = this.#options
-    for (const untilMs = clock.monotonicMs() + fullMs; ;) {
+    for (const untilMs = clock.monotonicMs() + againMs; ;) {
       try {
         return await pool.connect()
       } catch (error) {
@@ -257,6 +222,7 @@ class PgDb implements Db {
     pool = this.#pool,
     late?: LateRequests,
     mostMs = Infinity,
+    untilMs = this.#options.clock.monotonicMs() + againMs,
   ): Promise<T> {
     this.checkOutside()
     const client = await this.#connect(pool)
@@ -270,10 +236,11 @@ class PgDb implements Db {
       late?.add(sessions.get(client))
       if (error instanceof LateError) this.#probeIdle()
       if (this.#sole === undefined || !wasNotRun(error)) throw unreachableError(this.where, error)
+      if (this.#options.clock.monotonicMs() > untilMs) throw closingError(this.where, error)
     } finally {
       client.release(broken)
     }
-    return this.#use(body, pool, late, mostMs)
+    return this.#use(body, pool, late, mostMs, untilMs)
   }
 
   /**
@@ -376,24 +343,4 @@ async function isDirect(client: pg.Client, send: (sql: string) => Promise<pg.Que
   const { processID } = client as unknown as { processID: number }
   // The embedded engine's owner leaves it at 0.
   return processID === 0 || (await send('select pg_backend_pid() as pid')).rows[0]?.pid === processID
-}
-
-function makePool(url: string, max: number): pg.Pool {
-  const pool = new driver.Pool({
-    connectionString: url,
-    stream: checkedSocket,
-    max,
-    connectionTimeoutMillis: 5_000,
-    idleTimeoutMillis: 60_000,
-    // A script that only sends ends when it is done, not only after its connections have been idle for long.
-    allowExitOnIdle: true,
-    keepAlive: true,
-    keepAliveInitialDelayMillis: 5_000,
-    verify: (client, done) => void settle(client).then(() => done(), done),
-  })
-  // An idle connection that breaks is replaced at the next use; without a handler it would end the process.
-  pool.on('error', () => {})
-  // The same for a connection in use: the query in progress reports the error.
-  pool.on('connect', (client) => void client.on('error', () => {}))
-  return pool
 }

@@ -75,7 +75,7 @@ class Pulse {
 
   async #connect(): Promise<pg.Client> {
     // It is imported here, so that a worker that ends before does not load it.
-    const [{ driver }, { settle }] = await Promise.all([import('../db/driver.ts'), import('../db/pg.ts')])
+    const [{ driver }, { settle }] = await Promise.all([import('../db/driver.ts'), import('../db/pool.ts')])
     const fresh = new driver.Client({
       connectionString: this.#start.url,
       connectionTimeoutMillis: 3_000,

@@ -6,8 +6,10 @@ import { afterEach, beforeEach, expect, test, vi } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { connectInfo } from '../../src/db/owner.ts'
 import { openStore } from '../../src/db/open.ts'
+import { openPg } from '../../src/db/pg.ts'
 import { openPglite } from '../../src/db/pglite.ts'
 import { Successor } from '../../src/db/successor.ts'
+import { freshDatabase } from '../servers/database.ts'
 
 let dir: string
 beforeEach(() => void (dir = fs.mkdtempSync(path.join(os.tmpdir(), 'sluice-successor-'))))
@@ -47,6 +49,25 @@ test('what an owner that closes has not run is run by the next one, once', async
   await owner.close()
   await Promise.all(waiting)
   expect(await db.query('select n from t order by n')).toEqual([1, 2, 3, 4, 5, 6].map((n) => ({ n })))
+  await db.close()
+})
+
+test('a statement is not repeated for ever if each owner closes before it runs it', async () => {
+  const { url } = await freshDatabase()
+  let nowMs = 0
+  const clock = { ...systemClock, monotonicMs: () => (nowMs += 2_000) }
+  const takeOver = vi.fn<() => Promise<boolean>>(async () => true)
+  const db = openPg({ url, clock, successor: { takeOver, close: async () => {} } as unknown as Successor })
+  await db.query('create sequence tries')
+  const closing = db.script(
+    `do $$ begin perform nextval('tries'); raise exception 'closing' using errcode = 'admin_shutdown'; end $$`,
+  )
+  await expect(closing).rejects.toMatchObject({
+    code: 'SLUICE_STORE_UNREACHABLE',
+    message: expect.stringContaining('keep one process of this directory running'),
+  })
+  const [{ last_value: tries } = { last_value: '0' }] = await db.query<{ last_value: string }>('select * from tries')
+  expect(Number(tries)).toBeGreaterThan(1)
   await db.close()
 })
 
