@@ -39,7 +39,7 @@ const finishEveryMs = 60_000
 export class ServiceWorker {
   readonly #options: ServiceWorkerOptions
   readonly #sources: readonly Source[]
-  readonly #repertoire: TaskSet
+  readonly #taskSet: TaskSet
   readonly #local: LocalOutlet
   readonly #shutdown: Shutdown
   #consumer: ServiceConsumer | undefined
@@ -51,11 +51,11 @@ export class ServiceWorker {
     const names = namesOf(service, bus.settings)
     this.#options = options
     this.#sources = sourcesOf(groups, names)
-    this.#repertoire = new TaskSet(this.#tasks, labels)
+    this.#taskSet = new TaskSet(this.#tasks, labels)
     this.#local = new LocalOutlet({
       ...options,
       ...createAttemptParts({ ...options, storeClock: new StoreClock() }),
-      repertoire: this.#repertoire,
+      taskSet: this.#taskSet,
       isPrompt: true,
       worker: () => undefined,
       changed: () => this.#consumer?.begin(),
@@ -131,7 +131,7 @@ export class ServiceWorker {
       takesPlain: bus.settings.takesPlain,
       concurrency: this.#local.slots,
       outlet: (ended) => this.#local.outlet(localReports(ended)),
-      lost: (job) => this.#repertoire.lost(job, 0),
+      lost: (job) => this.#taskSet.lost(job, 0),
       listener: new AttemptEvents(report, clock, () => undefined),
       sender,
     })

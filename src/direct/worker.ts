@@ -82,14 +82,14 @@ export class DirectWorker {
     const limiter = redis && limits.length > 0 ? new DirectLimiter({ limits, redis, prefix, clock, log }) : undefined
     this.#limiter = limiter
     const around = { clock, log, report, db: { checkOutside() {} } }
-    const repertoire = new TaskSet(tasks, labels)
+    const taskSet = new TaskSet(tasks, labels)
     this.#local = new LocalOutlet({
       ...options,
       store: around,
       source: new DirectGrantSource(limiter, clock),
       opens: async () => undefined,
       rulebook: new Rulebook(),
-      repertoire,
+      taskSet,
       isPrompt: true,
       worker: () => undefined,
       changed: () => this.#hand.startWaiting(),

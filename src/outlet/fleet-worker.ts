@@ -39,11 +39,11 @@ export class FleetWorker {
     const { store, wire, fleet, tasks, labels, graceMs, rulebook } = options
     const { clock, log } = store
     this.#options = options
-    const repertoire = new TaskSet(tasks, labels)
+    const taskSet = new TaskSet(tasks, labels)
     const local = new LocalOutlet({
       ...options,
       ...createAttemptParts({ ...options, storeClock: new StoreClock() }),
-      repertoire,
+      taskSet,
       isPrompt: true,
       worker: () => this.#executor.id,
       changed() {},
@@ -55,7 +55,7 @@ export class FleetWorker {
     this.#executor = new Executor({
       wire,
       fleet,
-      tasks: repertoire.describeTasks(rulebook).tasks,
+      tasks: taskSet.describeTasks(rulebook).tasks,
       kinds: few.size === 0 ? [] : [{ tasks: [...few], slots: threads }],
       outlet: (reports) => local.outlet(reports),
       onLate: (name, ageMs) => margins.recordAge(limits.get(name) ?? [], ageMs, true),

@@ -19,7 +19,7 @@ export interface LocalOutletOptions {
   source: GrantSource
   /** Reads when hours open, for rules. */
   opens: OpeningReader
-  repertoire: TaskSet
+  taskSet: TaskSet
   /** Attempts at once. */
   concurrency: number
   rulebook: Rulebook
@@ -46,12 +46,12 @@ export class LocalOutlet {
   readonly #agents: Agents
 
   constructor(options: LocalOutletOptions) {
-    const { store, concurrency, repertoire, changed } = options
+    const { store, concurrency, taskSet, changed } = options
     const { clock, log } = store
     this.#options = options
     this.#agents = new Agents(options.allowPrivate)
     this.#stuck = new StuckHandlers({ clock, log, most: concurrency, changed })
-    const { tasks, isAll } = repertoire.threaded()
+    const { tasks, isAll } = taskSet.threaded()
     const threads = tasks.size > 0 ? threadsFor(concurrency, log) : undefined
     this.#threads = threads
     this.threaded = { tasks, threads: threads?.size ?? 0 }
@@ -65,10 +65,10 @@ export class LocalOutlet {
 
   /** Returns the outlet, which reports there. */
   outlet(reports: Reports): Outlet {
-    const { store, source, opens, repertoire, rulebook, worker, isPrompt } = this.#options
+    const { store, source, opens, taskSet, rulebook, worker, isPrompt } = this.#options
     const own = { worker, notes: this.notes, patience: new GiveBackCounter(), opens }
     const common = { store, source, ...own, stuck: this.#stuck, threads: this.#threads, rulebook }
-    const attempt = repertoire.attempts(common, this.#agents)
+    const attempt = taskSet.attempts(common, this.#agents)
     const { slots, threaded } = this
     return new Slots({ slots, attempt, stuck: this.#stuck, clock: store.clock, isPrompt, threaded }, reports)
   }

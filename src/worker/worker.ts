@@ -43,12 +43,12 @@ export class Worker {
   readonly #storeClock = new StoreClock()
   readonly #finisher: Finisher
   readonly #hand: InHand
-  readonly #repertoire: TaskSet
+  readonly #taskSet: TaskSet
   /** Undefined: another outlet executes its jobs. */
   readonly #here: LocalOutlet | undefined
   readonly #member: Membership
   readonly #dispatcher: Dispatcher
-  readonly #timetable: ScheduleRunner
+  readonly #schedules: ScheduleRunner
   readonly #shutdown: Shutdown
   /** Aborted when it is to stop. */
   readonly #stop = new AbortController()
@@ -67,30 +67,30 @@ export class Worker {
   constructor(options: WorkerOptions) {
     const { store, tasks, schedules, queues, concurrency, version, rulebook, peer } = options
     const { db, clock, log } = store
-    const repertoire = (this.#repertoire = new TaskSet(tasks, options.labels))
+    const taskSet = (this.#taskSet = new TaskSet(tasks, options.labels))
     this.#options = options
-    this.#timetable = new ScheduleRunner({ store, schedules, rulebook })
+    this.#schedules = new ScheduleRunner({ store, schedules, rulebook })
     const storeClock = this.#storeClock
     this.#claims = new Claims(store, storeClock)
     // A call of the system, which is not made for each attempt.
     const host = hostname()
     this.#finisher = new Finisher(store, () => ({ worker: this.#member.id, host, version }), {
       slots: () => this.slots,
-      isPressing: ({ task }) => repertoire.isPressing(task),
+      isPressing: ({ task }) => taskSet.isPressing(task),
     })
     const worker = () => this.#member.id
     const { outlet: elsewhere } = options
     const here = (this.#here = elsewhere === undefined ? this.#localOutlet() : undefined)
     const hasStints = () => this.#hand.hasStints
-    const member = { queues, ...repertoire.describeTasks(rulebook), slots: concurrency, hasStints, version }
+    const member = { queues, ...taskSet.describeTasks(rulebook), slots: concurrency, hasStints, version }
     this.#member = new Membership(store, member, new StoreEpoch(store, storeClock))
     this.#dispatcher = new Dispatcher({
       claims: this.#claims,
       finisher: this.#finisher,
       outlet: elsewhere ?? ((reports) => (here as LocalOutlet).outlet(reports)),
       claimer: worker,
-      timedOut: elsewhere === undefined ? undefined : (job, forMs) => repertoire.timedOut(job, forMs, clock),
-      lostOutcome: (job, forMs) => repertoire.lost(job, forMs),
+      timedOut: elsewhere === undefined ? undefined : (job, forMs) => taskSet.timedOut(job, forMs, clock),
+      lostOutcome: (job, forMs) => taskSet.lost(job, forMs),
       clock,
       peer,
       stintRecorder: this.#member,
@@ -98,7 +98,7 @@ export class Worker {
       throttle: options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
       registerClaimer: () => this.#enter(),
       // Nobody wakes it when what a task needs is back.
-      isListening: () => db.listening() && repertoire.areOpen,
+      isListening: () => db.listening() && taskSet.areOpen,
       onLost: (id) => this.#handleLoss(id),
       onError: (error) => log.error('dispatch failed; it goes on', { err: error }),
     })
@@ -120,7 +120,7 @@ export class Worker {
     return new LocalOutlet({
       ...this.#options,
       ...createAttemptParts({ ...this.#options, storeClock: this.#storeClock }),
-      repertoire: this.#repertoire,
+      taskSet: this.#taskSet,
       worker: () => this.#member.id,
       changed: (isTooMany) => {
         if (isTooMany && this.#isOnce) this.#stop.abort()
@@ -176,11 +176,11 @@ export class Worker {
     this.#stopListening = await db.listen(`${schema}.wake`, called, () => ['!', '*'].forEach(called))
     this.#stopReporting = await db.listen(`${schema}.event`, (notice) => this.#reportNotice(notice))
     this.#stopWatching = this.#options.peer?.onChange(() => this.#dispatcher.wake())
-    await this.#timetable.define()
+    await this.#schedules.define()
     await this.#prepare()
     // If the worker stops meanwhile, its dispatcher is stopped only after this start, and would claim once more.
     if (!this.#stop.signal.aborted) this.#dispatcher.start()
-    this.#timetable.start(this.#stop.signal)
+    this.#schedules.start(this.#stop.signal)
     await this.#options.companion?.start()
   }
 
@@ -235,8 +235,8 @@ export class Worker {
     const sinceMs = this.#options.store.clock.monotonicMs()
     this.#beginRounds()
     await this.#renewGates()
-    await this.#timetable.define()
-    await this.#timetable.fire(this.#stop.signal)
+    await this.#schedules.define()
+    await this.#schedules.fire(this.#stop.signal)
     await this.#prepare()
     return claimAllOnce(max, {
       dispatcher: this.#dispatcher,
@@ -270,7 +270,7 @@ export class Worker {
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
     const companion = this.#options.companion?.stop()
-    await Promise.all([this.#timetable.waitUntilStopped(), this.#dispatcher.stop()])
+    await Promise.all([this.#schedules.waitUntilStopped(), this.#dispatcher.stop()])
     this.#hand.retire()
     // A store that has ended answers nothing.
     await Promise.allSettled([this.#member.stopIdling(), this.#stopListening?.(), this.#stopReporting?.()])
@@ -310,7 +310,7 @@ export class Worker {
     if (outlet !== undefined) marginsOf(store).applyStatedMargin(limits)
     const who = await this.#member.registerClaimer(this.#hand.enlist())
     this.#heartbeat?.beatFor(who.worker)
-    const tasks = this.#repertoire.open(who.tasks, this.#options.peer)
+    const tasks = this.#taskSet.open(who.tasks, this.#options.peer)
     return tasks === who.tasks ? who : { ...who, tasks }
   }
 
