@@ -5,7 +5,7 @@ import { nearest } from '../core/nearest.ts'
 import { redact } from '../core/redact.ts'
 import { asyncapiOf, newestOf } from '../events/asyncapi.ts'
 import { unrouted } from '../events/names.ts'
-import type { EventLine, HandlerLine, JobFilter, ServiceLine, Sluice } from '../index.ts'
+import type { EventLine, EventRecord, HandlerLine, JobFilter, ServiceLine, Sluice } from '../index.ts'
 import { event } from '../index.ts'
 import { archiveCommand } from './archive.ts'
 import { discardCommand, retryCommand } from './bulk.ts'
@@ -197,9 +197,19 @@ async function show(text: string, _: object, command: Command): Promise<void> {
     out.line(`  ${service} ${handler}: ${how}${after}${job === null ? '' : `  ${job}`}`)
     if (error !== null) out.line(`    ${brief(redact({ error }).error.message, 100)}`)
   }
+  const silent = silentOf(record)
+  if (silent > 0)
+    out.line(`  ${many(silent, 'other handler')}: handled, or still to come; RabbitMQ keeps no record of that`)
   const [first] = record.deliveries
   const job = (record.deliveries.find(({ error }) => error !== null) ?? first)?.job
   out.hint(job === undefined || job === null ? '`sluice events list`' : `\`sluice jobs show ${job}\``)
+}
+
+/** Returns how many handlers of an event RabbitMQ knows nothing of; 0 for one that is in the store, or waits for all handlers of a group. */
+function silentOf({ routed, deliveries }: Pick<EventRecord, 'routed' | 'deliveries'>): number {
+  const isOnBroker = deliveries.some(({ job, state }) => job === null && state !== null)
+  if (!isOnBroker || deliveries.some(({ handler }) => handler === '*')) return 0
+  return routed - new Set(deliveries.map(({ service, handler }) => JSON.stringify([service, handler]))).size
 }
 
 async function emit(

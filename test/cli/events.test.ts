@@ -131,6 +131,8 @@ it('the command line shows the archive of a service on RabbitMQ, replays it and 
   expect(found).toMatchObject({ type: 'demo.number.even', handler: 'log', reason: 'refused', attempt: 1 })
   for (const id of [String(found?.['id']), String(found?.['id']).slice(-8)])
     expect((await archive('show', 'numbers', id)).out).toContain('unlucky')
+  const shown = await project.runWarm(['events', 'show', String(found?.['id'])])
+  expect(shown.out).toMatch(/numbers log: failed .+\n.*unlucky\n +1 other handler: handled, or still to come/)
   const [events, strange, handled] = [
     await project.runWarm(['events', 'list']),
     await archive('list', 'number'),
