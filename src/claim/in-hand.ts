@@ -6,11 +6,12 @@ import { reach } from '../core/probe.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import { requestGrants, unitsOf } from './peer-grants.ts'
 import { AheadJobs, slotWaitMs, runWhenTrue } from './ahead-jobs.ts'
+import { Begins } from './begins.ts'
 import type { Executor } from './finish/attempt-report.ts'
 import type { Finisher } from './finish/finish.ts'
 import { locateOutcome, type Outcome } from './finish/outcome.ts'
 import { type ClaimedJob, mayStart } from './claimed-job.ts'
-import type { Estate, Outlet, OutletFor, Reports } from './outlet.ts'
+import type { Estate, JobKey, Outlet, OutletFor, Reports } from './outlet.ts'
 import { FreeSlots } from './free-slots.ts'
 import type { Throttle } from './throttle.ts'
 import { Waiters } from '../core/waiters.ts'
@@ -39,7 +40,9 @@ export interface InHandOptions {
   /** Default: nobody. */
   listener?: AttemptListener
   /** Records who executes jobs elsewhere. */
-  stintRecorder: Pick<Reports, 'begun' | 'left'> & {
+  stintRecorder: Pick<Reports, 'left'> & {
+    /** Records that jobs have begun, or are about to; resolves to the ids of those of their claims that the store still has. */
+    begun(jobs: readonly JobKey[]): Promise<ReadonlySet<string>>
     /** Sends a heartbeat in the name of a lost worker, so that nobody gives it up. */
     beatFor(worker: string): Promise<void>
   }
@@ -58,6 +61,7 @@ export class InHand {
   /** How many of the jobs in hand wait to be started. */
   #pending = 0
   readonly #ahead = new AheadJobs()
+  readonly #begins: Begins
   readonly #waiters = new Waiters()
   #refusal: Error | undefined
   /** Called when a job went back to the store, to be run again now or later. */
@@ -66,6 +70,15 @@ export class InHand {
   constructor(options: InHandOptions, wake: () => void) {
     this.#options = options
     this.#wake = wake
+    const { clock, finisher, stintRecorder } = options
+    this.#begins = new Begins({
+      clock,
+      press: () => finisher.press(),
+      record: (jobs) => stintRecorder.begun(jobs),
+      refuse: (job) => this.#refuse(job),
+      changed: this.recheck,
+    })
+    finisher.takeBeginning = () => this.#begins.takeNext()
     this.#outlet = options.outlet(
       {
         ended: (job, outcome) => this.#end(job, outcome),
@@ -198,6 +211,8 @@ export class InHand {
     const { clock, onError } = this.#options
     const wanted = jobs.filter((job) => !this.#ahead.isCalledBack(job))
     if (wanted.length < jobs.length) for (const job of jobs) if (!wanted.includes(job)) this.#refuse(job)
+    // Workers elsewhere report what they begin.
+    if (!this.hasStints) void this.#begins.add(wanted)
     for (const atMs of new Set(wanted.map(({ notBeforeMs }) => notBeforeMs))) {
       const those = wanted.filter(({ notBeforeMs }) => notBeforeMs === atMs)
       if (atMs === undefined || this.#refusal !== undefined) void this.#startInSlots(those).catch(onError)
@@ -209,17 +224,19 @@ export class InHand {
   }
 
   /**
-   * Starts jobs that may start now. A job without a slot waits for it, and goes back if none becomes free in time. Jobs granted
-   * ahead may have begun in slots that a claim under way counted on.
+   * Starts jobs that may start now. A job without a slot, or of which it is not recorded yet that it begins, waits for that, and
+   * goes back if it does not come in time. Jobs granted ahead may have begun in slots that a claim under way counted on.
    */
   async #startInSlots(jobs: readonly ClaimedJob[]): Promise<void> {
     const { clock } = this.#options
     this.#ahead.delete(jobs)
-    const fit = this.#mustWaitForSlots(jobs) ? this.freeSlots.countNow() : jobs.length
+    const free = this.#mustWaitForSlots(jobs) ? this.freeSlots.countNow() : jobs.length
+    const fit = jobs.some((job) => this.#begins.has(job)) ? 0 : free
     this.#start(jobs.slice(0, fit))
     for (const job of jobs.slice(fit)) {
-      const hasSlot = () => this.freeSlots.countNow() > 0 || !this.#jobs.has(job) || this.#refusal !== undefined
-      const isStarted = await runWhenTrue(slotWaitMs(job, clock), clock, this, hasSlot, () => this.#start([job]))
+      const isReady = () => !this.#begins.has(job) && this.freeSlots.countNow() > 0
+      const isOver = () => isReady() || !this.#jobs.has(job) || this.#refusal !== undefined
+      const isStarted = await runWhenTrue(slotWaitMs(job, clock), clock, this, isOver, () => this.#start([job]))
       if (!isStarted) this.#refuse(job)
     }
   }
@@ -332,6 +349,7 @@ export class InHand {
       return Promise.resolve()
     }
     this.#jobs.delete(job)
+    this.#begins.delete(job)
     if (sinceMs === Infinity) this.#ahead.delete([job])
     else if (!this.#inheritedFrom.delete(job) && 'tookMs' in outcome)
       this.#ahead.recordDuration(this.#options.clock.monotonicMs() - sinceMs)

@@ -17,7 +17,7 @@ export interface Outlet {
   /**
    * Returns the names of the workers elsewhere that may begin jobs claimed from now on. They are recorded in the store
    * before the next claim. A worker gets no job that was claimed before its name was returned. Without this function
-   * the store does not know which worker has a job, so each job counts as begun from its claim on.
+   * the store does not know which worker has a job, so each job counts as begun before it is started.
    */
   enlist?(): readonly string[]
   /** The prefix of the names of outlets whose jobs this one can take over. Undefined: it takes over none. */
@@ -63,7 +63,7 @@ export interface Reports {
    * that is recorded, or the job is not in hand any more.
    */
   ended(job: ClaimedJob, outcome: Outcome): Promise<unknown>
-  /** These jobs were begun. Resolves when that is recorded. Only an outlet that enlists reports this. */
+  /** These jobs have begun. Resolves when that is recorded. Only an outlet that enlists reports this. */
   begun(jobs: readonly JobKey[]): Promise<unknown>
   /** This job was not begun, and will not be. */
   refused(job: ClaimedJob): void

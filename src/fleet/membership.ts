@@ -60,7 +60,7 @@ interface Look {
 /** Jobs that were begun, until that is recorded. */
 interface Begun {
   readonly jobs: readonly JobKey[]
-  recorded(): void
+  recorded(held: ReadonlySet<string>): void
 }
 
 /** One worker's membership. */
@@ -178,11 +178,11 @@ export class Membership {
   }
 
   /**
-   * Records which jobs workers of its fleet have begun, in one statement for all that are reported at one time;
-   * resolves when they are recorded. While the store is away, or another transaction has locked a claim, they wait for
+   * Records which jobs have begun, in one statement for all that are reported at one time; resolves when they are recorded, to the
+   * ids of the claims that the store still has. While the store is away, or another transaction has locked a claim, they wait for
    * the next beat or the next report.
    */
-  begun(jobs: readonly JobKey[]): Promise<void> {
+  begun(jobs: readonly JobKey[]): Promise<ReadonlySet<string>> {
     return new Promise((resolve) => {
       this.#begun.add({ jobs, recorded: resolve })
       void this.recordBegun()
@@ -197,12 +197,13 @@ export class Membership {
       const jobs = reported.flatMap((one) => one.jobs)
       try {
         const args = [jobs.map(({ claim }) => claim), jobs.map(({ seq }) => seq)]
-        const rows = await this.#store.call<{ record_begun: string }>('record_begun', args)
-        const locked = new Set(rows.map((row) => row.record_begun))
+        const rows = await this.#store.call<{ claim: string; locked: boolean }>('record_begun', args)
+        const held = new Set(rows.map((row) => row.claim))
+        const locked = new Set(rows.flatMap((row) => (row.locked ? [row.claim] : [])))
         for (const one of reported) {
           if (one.jobs.some(({ claim }) => locked.has(claim))) continue
           this.#begun.delete(one)
-          one.recorded()
+          one.recorded(held)
         }
         if (locked.size > 0 && [...this.#begun].every((one) => reported.includes(one))) return
       } catch {

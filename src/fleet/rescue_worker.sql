@@ -5,8 +5,9 @@
 -- p_beat: rescue it only if its beat is still this one; null: in any case
 -- p_why: lost: the outcome of its attempts is in doubt. They count as crashes; the third crash ends a job, and the
 -- first one ends a job that may run only once.
--- shutdown: the worker itself reports that it never called the jobs' handlers, so their grants are given back. The
--- grants of a dispatcher whose jobs nobody can have begun are given back in both cases.
+-- shutdown: the worker itself reports that it never called the jobs' handlers, so their grants are given back. In both
+-- cases so are those of a dispatcher whose jobs nobody can have begun, and those of jobs that were granted for more
+-- than 100 ms after their claim, if the worker has not recorded that they begin (`doubtMs` in claim/begins.ts).
 create or replace function engine.rescue_worker(p_worker bigint, p_beat bigint, p_why text) returns integer
 language plpgsql set lock_timeout = '2s' as $$
 declare
@@ -30,13 +31,13 @@ begin
   perform engine.lock_classes_of_worker(p_worker);
   if p_why = 'lost' then perform set_config('lock_timeout', '500ms', true); end if;
   with held as (
-    delete from sluice.claim c where c.worker = p_worker returning c.id, c.lanes, c.seqs, c.begun
+    delete from sluice.claim c where c.worker = p_worker returning c.*
   )
   -- A job that nobody has begun, or could begin, is not in doubt.
-  select array_agg(j.id), array_agg(j.claim), array_agg(p_why = 'shutdown'
-    or coalesce(v_lost.stints = '{}', false) and s.seq <> all (coalesce(h.begun, '{}')))
+  select array_agg(j.id), array_agg(j.claim), array_agg(p_why = 'shutdown' or s.seq <> all (coalesce(h.begun, '{}'))
+    and coalesce(case when v_lost.stints is null then s.at > h.at + 100000 else v_lost.stints = '{}' end, false))
   into v_ids, v_claims, v_unused
-  from held h cross join unnest(h.lanes, h.seqs) s (lane, seq)
+  from held h cross join unnest(h.lanes, h.seqs, h.instants) s (lane, seq, at)
   join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = h.id;
   if v_ids is not null then
     perform engine.release_attempts(v_ids, v_claims, v_unused);

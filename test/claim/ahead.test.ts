@@ -7,6 +7,11 @@ import { limit } from '../../src/limits/limit.ts'
 import { isLong } from '../long.ts'
 import { acquire, further, taker, takersWithTurn } from '../takes/engine.ts'
 import { checkClock, hold, limiterNowUs, sumUsage, watchClock } from '../limits/engine.ts'
+import { rescue } from '../fleet/engine.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
+import { Finisher } from '../../src/claim/finish/finish.ts'
+import { storeOn } from '../../src/db/store.ts'
+import { recordBegun } from './engine-parts.ts'
 import { type Answer, claim, count, enter, finish, mainEngines, quietTask } from './engine.ts'
 import { aheadOn, fast, used } from './ahead-stage.ts'
 
@@ -60,6 +65,36 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
       (await shown.count({ state: 'running' })).count,
       (await shown.count({ state: 'waiting' })).count,
     ])
+  })
+
+  it('of a lost worker’s jobs those are in doubt that it recorded as begun, or that could begin before that', async () => {
+    await at.sluice.sendMany(quietTask('a', limits), copies(300))
+    await saturate(['a'])
+    await pass(100)
+    const lost = await worker(['a'])
+    const { jobs, laterUs } = await claim(at.db, lost, ['a'], 10, newId(), { idle: true, ahead: 50 })
+    const later = jobs.filter((_, i) => (laterUs[i] ?? 0) > 100_000)
+    expect([later.length > 3, later.length < jobs.length]).toEqual([true, true])
+    const begun = later.slice(0, 2)
+    const finisher = new Finisher(storeOn(at.db), undefined, { slots: () => 10, isPressing: () => false })
+    const [ended, ...others] = jobs.filter((job) => !later.includes(job))
+    finisher.registerJobs(jobs as unknown as ClaimedJob[])
+    const gone = { claim: newId(), seq: 1 }
+    const held: string[] = []
+    const recorded = (ids: ReadonlySet<string>) => void held.push(...ids)
+    finisher.takeBeginning = () => ({ jobs: [...begun.slice(0, 1), gone], recorded, failed() {} })
+    const done = { kind: 'done', result: null, tookMs: 1 } as const
+    expect(await finisher.end({ ...ended } as unknown as ClaimedJob, done)).toBe(true)
+    expect(held).toEqual([ended?.claim])
+    await recordBegun(at.db, begun.slice(1))
+    await pass(20_000)
+    await rescue(at.db, lost)
+    for (const job of [...others, ...later]) {
+      const isDoubtful = begun.includes(job) || !later.includes(job)
+      const counts = isDoubtful ? { crashes: 1, attempt: 1 } : { crashes: 0, attempt: 0 }
+      expect(await at.sluice.jobs.get(job.id)).toMatchObject({ state: 'waiting', ambiguous: isDoubtful, ...counts })
+    }
+    await isProved()
   })
 
   it('units that were granted ahead and not used are given back, and no window holds more', async () => {

@@ -55,7 +55,7 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: 
     throttle: undefined,
     timedOut: undefined,
     claimer: () => '1',
-    stintRecorder: { begun: async () => {}, left: async () => {}, beatFor: async () => {} },
+    stintRecorder: { begun: async () => new Set<string>(), left: async () => {}, beatFor: async () => {} },
     lostOutcome: (_, tookMs) => ({ kind: 'interrupt', error: '{}', tookMs }),
     clock: {
       ...clock,

@@ -157,6 +157,11 @@ export async function renewDefinitions(db: Queryable, digests: Record<string, st
   await sqlOn(db).call(definitionCalls.renew, [Object.keys(digests), Object.values(digests)])
 }
 
+/** Records that jobs have begun, or are about to. */
+export async function recordBegun(db: Queryable, jobs: readonly { claim: string; seq: number }[]): Promise<void> {
+  await sqlOn(db).call('record_begun', [jobs.map(({ claim }) => claim), jobs.map(({ seq }) => seq)])
+}
+
 /** Makes the records of begun jobs fail, as in a store that is away; resolves to a function that lets them through again. */
 export async function failRecordsOfBegun(db: Queryable): Promise<() => Promise<unknown>> {
   await db.query(`alter function ${fn}.record_begun rename to unreachable`)

@@ -2,6 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { expect, type TestContext } from 'vitest'
 import { z } from 'zod'
+import { limit } from '../../src/limits/limit.ts'
 import { task } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { until } from '../until.ts'
@@ -20,6 +21,8 @@ export const note = task('note', {
   input: z.object({ hangs: z.boolean().optional(), blocksMs: z.number().optional(), n: z.number().optional() }),
   run: () => undefined,
 })
+/** As `note`, under a limit that is granted ahead of time. */
+export const paced = task('paced', { limits: [limit('pace', { rate: '200/s' })], run: () => undefined })
 
 /**
  * Workers in processes of their own on one store, and the attempts that they ran; they end with the test.
@@ -29,7 +32,9 @@ export async function fleet(store: string, { onTestFinished }: TestContext, firs
   const children: ChildProcess[] = []
   const runs: Run[] = []
   const start = async (queues: readonly string[] = []) => {
-    const child = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), [store, ...queues], { execArgv: member })
+    const env = { ...process.env, PGAPPNAME: 'member' }
+    const path = fileURLToPath(new URL('member.mjs', import.meta.url))
+    const child = fork(path, [store, ...queues], { execArgv: member, env })
     children.push(child)
     let isReady = false
     child.on('message', (message) => {

@@ -9,6 +9,7 @@ import { systemClock } from '../../src/core/clock.ts'
 import type { Store } from '../../src/db/store.ts'
 import { attemptCalls } from './engine.ts'
 import { forAllInTime } from '../for-all.ts'
+import { until } from '../until.ts'
 
 const success: Outcome = { kind: 'done', result: null, tookMs: 1 }
 const failure: Outcome = { kind: 'retry', error: '{}', delayMs: 1, tookMs: 1 }
@@ -35,11 +36,21 @@ function stage({ slots = 100, isPressing = () => false }: Given = {}, tookMs = 1
     await new Promise<void>((resolve) => after(tookMs, resolve))
     return [{ [attemptCalls.finish]: [] }]
   }
-  const finisher = new Finisher({ clock, call } as unknown as Store, undefined, { slots: () => slots, isPressing })
+  /** The jobs of which a statement also recorded that they begin. */
+  const begun: string[] = []
+  const state = { isAway: false }
+  const run = async (file: string, args: readonly unknown[]) => {
+    if (state.isAway) throw new Error('the connection was lost')
+    begun.push(`${String(args[13])} ${String(args[14])}`)
+    return [{ ...(await call(file, args))[0], held: args[13] }]
+  }
+  const finisher = new Finisher({ clock, call, run } as unknown as Store, undefined, { slots: () => slots, isPressing })
   const turn = () => new Promise<void>((resolve) => setImmediate(resolve))
   return {
     finisher,
     statements,
+    begun,
+    state,
     /** Moves the clock from timer to timer. */
     async to(ms: number) {
       for (;;) {
@@ -73,6 +84,37 @@ const times = (statements: readonly { atMs: number; seqs: number[] }[]) =>
   statements.map(({ atMs, seqs }) => [atMs, seqs])
 
 describe('the ends of attempts under a limit', () => {
+  it('are recorded together with what begins soon, and at once when that must not wait', async () => {
+    const { finisher, statements, begun, state, to } = stage()
+    finisher.registerJobs([1, 2, 3, 4].map((seq) => job(seq)))
+    const [recorded, failed] = [[] as string[], [] as string[]]
+    let next: ClaimedJob[] = []
+    finisher.takeBeginning = () =>
+      next.length === 0
+        ? undefined
+        : {
+            jobs: next.splice(0),
+            recorded: (held) => void recorded.push(...held),
+            failed: () => void failed.push('failed'),
+          }
+    expect(finisher.press()).toBe(false)
+    void finisher.end(job(1), success)
+    await to(10)
+    next = [job(3)]
+    expect(finisher.press()).toBe(true)
+    await to(10.5)
+    // The statement is under way.
+    void finisher.end(job(2), success)
+    expect(finisher.press()).toBe(false)
+    await to(11)
+    expect([times(statements), begun, recorded]).toEqual([[[10, [1]]], ['c 3'], ['c']])
+    state.isAway = true
+    next = [job(4)]
+    await to(10_000)
+    await until(() => statements.length === 2, 'the end is recorded all the same')
+    expect([statements.at(-1)?.seqs, begun, recorded, failed]).toEqual([[2], ['c 3'], ['c'], ['failed']])
+  })
+
   it('are recorded together within 50 ms of the first, and at once with the last in hand', async () => {
     const { finisher, statements, to } = stage()
     finisher.registerJobs([1, 2, 3, 4, 5].map((seq) => job(seq)))

@@ -53,8 +53,8 @@ it('a dispatcher holds the places in Redis of jobs that it takes over, until the
 
 it('a dispatcher releases those who execute jobs only when all that it has claimed is given out', async () => {
   const { at, hand } = stage()
-  const later = { ...job(), grantedMs: systemClock.monotonicMs(), notBeforeMs: systemClock.monotonicMs() + 20 }
-  hand.take([{ ...later, buckets: null, decidedMs: 0 }])
+  const nowMs = systemClock.monotonicMs()
+  hand.take([{ ...job(), buckets: null, grantedMs: nowMs, notBeforeMs: nowMs + 20, decidedMs: nowMs }])
   hand.retire()
   expect([at.started, at.isRetired]).toEqual([0, false])
   await until(() => at.isRetired, 'they are released')

@@ -41,6 +41,7 @@ function stage({ slots = 10, kinds, rate, answer, isRecorded = true, clock = sys
     backlog: 0,
     registerJobs() {},
     registerInherited() {},
+    press: () => false,
     end: async (_: ClaimedJob, outcome: Outcome) => at.ends.push(outcome.kind) > 0 && isRecorded,
   } as unknown as Finisher
   const peer = {
@@ -67,7 +68,7 @@ function stage({ slots = 10, kinds, rate, answer, isRecorded = true, clock = sys
       },
       finisher,
       stintRecorder: {
-        begun: async () => {},
+        begun: async (jobs) => new Set(jobs.map(({ claim }) => claim)),
         left: async () => {},
         beatFor: async (worker) => void at.beats.push(worker),
       },

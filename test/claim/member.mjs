@@ -1,6 +1,6 @@
 // A worker process of the tests, which reports each attempt that it begins to its parent.
 import { z } from 'zod'
-import { Sluice, task } from '../../dist/index.js'
+import { limit, Sluice, task } from '../../dist/index.js'
 
 // The store and the queues (default: all).
 const [store, ...queues] = process.argv.slice(2)
@@ -19,7 +19,13 @@ const note = task('note', {
     if (hangs && !ambiguous) await new Promise(() => {})
   },
 })
+const paced = task('paced', {
+  limits: [limit('pace', { rate: '200/s' })],
+  run(_, { attempt, ambiguous, job }) {
+    process.send({ id: job.id, attempt, ambiguous, pid: process.pid })
+  },
+})
 // Without this, a handler that hangs would not keep the process alive.
 setInterval(() => {}, 60_000)
-await sluice.work([note], { concurrency: 20, ...(queues.length === 0 ? {} : { queues }) })
+await sluice.work([note, paced], { concurrency: 20, ...(queues.length === 0 ? {} : { queues }) })
 process.send('ready')

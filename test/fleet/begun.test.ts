@@ -38,6 +38,18 @@ it('begun jobs are recorded also when another transaction has locked their claim
   expect(await begun(locked)).toBe('{7}')
 })
 
+it('what begins shows which claims the worker still has', async (context) => {
+  const { url } = await freshDatabase()
+  const sluice = await Sluice.open({ store: url })
+  context.onTestFinished(() => sluice.close())
+  const store = storeOn(sluice.db)
+  const member = new Membership(store, {} as Member, new StoreEpoch(store, new StoreClock()))
+  const [own, gone] = [newId(), newId()]
+  await sluice.db.query(`insert into sluice.claim (id, worker, at, lanes, seqs) values ($1, 1, 0, '{1}', '{7}')`, [own])
+  const jobs = [own, gone].map((claim) => ({ claim, seq: 7 }))
+  expect(await member.begun(jobs)).toEqual(new Set([own]))
+})
+
 it('a dispatcher tells the store the stints of a new registration, also when those of the one before are told late', async () => {
   const told: string[] = []
   let registered = 0

@@ -6,7 +6,7 @@ import { isLong } from '../long.ts'
 import { copies, numbered } from '../rows.ts'
 import { until } from '../until.ts'
 import { count, workerIds } from '../claim/engine.ts'
-import { checkOnce, fleet, note } from '../claim/fleet.ts'
+import { checkOnce, fleet, note, paced } from '../claim/fleet.ts'
 import { beats, workersSeen } from './engine.ts'
 
 describe.concurrent('a worker process', () => {
@@ -27,6 +27,39 @@ describe.concurrent('a worker process', () => {
     checkOnce(runs)
     expect(await count(sluice.db, 'sluice.done where crashes = 1 and attempt = 2 and ambiguous')).toBe(20)
     expect((await sluice.jobs.status()).workers).toBe(1)
+  })
+
+  it('that is killed leaves no doubt about jobs that were granted ahead of time and not about to begin', async (context) => {
+    const { sluice, runs, start } = await fleet((await freshDatabase()).url, context)
+    const victims = await Promise.all(Array.from({ length: isLong ? 8 : 2 }, () => start()))
+    const jobs = 3_000
+    await sluice.sendMany(paced, copies(jobs))
+    /** The jobs in hand that have not begun. */
+    const waiting = async () =>
+      await sluice.db.query<{ id: string }>(
+        `select j.id from sluice.claim c cross join unnest(c.lanes, c.seqs, c.instants) h (lane, seq, at)
+         join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.claim = c.id
+         where h.at > c.at + 100000 and h.seq <> all (coalesce(c.begun, '{}'))`,
+      )
+    await until(async () => {
+      for (const victim of victims) victim.kill('SIGSTOP')
+      if (runs.length > 300 && (await waiting()).length > 5) return true
+      for (const victim of victims) victim.kill('SIGCONT')
+      return false
+    }, 'jobs are granted ahead of time')
+    for (const victim of victims) victim.kill('SIGKILL')
+    // By then all that they sent is recorded.
+    const sessions = `pg_stat_activity where datname = current_database() and application_name = 'member'`
+    await until(async () => (await count(sluice.db, sessions)) === 0, 'their sessions have ended')
+    const left = (await waiting()).map(({ id }) => id)
+    expect(left.length).toBeGreaterThan(0)
+    await start()
+    await until(async () => (await sluice.jobs.status()).done === jobs, 'all done elsewhere')
+    checkOnce(runs)
+    expect(new Set(runs.map(({ id }) => id)).size).toBe(jobs)
+    const doubtful = await sluice.db.query<{ id: string }>('select id from sluice.done where ambiguous or crashes > 0')
+    expect(doubtful.filter(({ id }) => left.includes(id))).toEqual([])
+    expect(await sluice.verify()).toMatchObject({ isProved: true, exceeded: [] })
   })
 
   it('that is stopped for long does nothing twice when it goes on, and registers again', async (context) => {

@@ -6,6 +6,7 @@ import { codeOf, StoreError } from '../../core/errors.ts'
 import { countForStatement } from '../../core/payload.ts'
 import { retryPauseMs } from '../../core/retry.ts'
 import type { Store } from '../../db/store.ts'
+import type { Beginning } from '../begins.ts'
 import type { ClaimedJob } from '../claimed-job.ts'
 import { encodeReport, type Executor } from './attempt-report.ts'
 import { chargedBuckets, type Ending, isRefused, paramsOf, replaceOutcomes, resultLength } from './batch.ts'
@@ -53,8 +54,12 @@ export class Finisher {
   #unlocking: Promise<void> | undefined
   /** How many callers wait for everything to be recorded. */
   #settling = 0
+  #isWriting = false
   /** Ends the gathering under way. */
   #hurry = (): void => {}
+
+  /** Returns jobs that begin soon: the next statement records that together with the ends. */
+  takeBeginning: () => Beginning | undefined = () => undefined
 
   /**
    * @param executor returns where attempts run if their outlet does not report that
@@ -119,6 +124,13 @@ export class Finisher {
     })
   }
 
+  /** Records the ends that wait for others now. Returns false if none wait, or a statement is under way. */
+  press(): boolean {
+    if (this.#waiting.length === 0 || this.#isWriting) return false
+    this.#press()
+    return true
+  }
+
   /** Ends a claim without jobs: all were cancelled before the worker had them in hand. */
   async endEmpty(claim: string): Promise<void> {
     await this.#write([], [claim])
@@ -167,7 +179,9 @@ export class Finisher {
       // Jobs are locked in this order (docs/architecture.md, "Locks").
       const batch = this.#waiting.splice(0, most).toSorted((a, b) => a.job.seq - b.job.seq)
       this.#isPressing = this.#waiting.length > 0
-      const refused = await this.#write(batch, this.#countEnds(batch))
+      this.#isWriting = true
+      const refused = await this.#write(batch, this.#countEnds(batch), this.takeBeginning())
+      this.#isWriting = false
       this.#resolveEnds(batch, new Set(refused))
     }
     // In the same step as the last look at what waits: an end that follows from one of these begins another flush.
@@ -228,8 +242,9 @@ export class Finisher {
   /**
    * @param ended claims with nothing left in hand after this batch: only their rows may be deleted, because a rescue
    * finds jobs by the rows of their claims
+   * @param beginning jobs that begin soon, which the first try records, too
    */
-  async #write(batch: Ending[], ended: readonly string[]): Promise<number[]> {
+  async #write(batch: Ending[], ended: readonly string[], beginning?: Beginning): Promise<number[]> {
     const { clock } = this.#store
     const params = paramsOf(batch, ended)
     let isUnknown = false
@@ -237,11 +252,12 @@ export class Finisher {
     let sinceMs: number | undefined
     for (let tries = 0; ; tries++) {
       try {
-        const [row] = await this.#store.call<{ finish_attempts: string[] }>('finish_attempts', params)
+        const row = await this.#send(params, tries === 0 ? beginning : undefined)
         // After a lost reply the first try may have been carried out: then there is nothing left to accept, which is
         // correct.
         return isUnknown ? [] : (row?.finish_attempts ?? []).map(Number)
       } catch (error) {
+        if (tries === 0) beginning?.failed()
         // A bucket with bad data is no fault of the attempts that used it.
         if (isDataError(error) && (await parkBuckets(this.#store, batch.flatMap(chargedBuckets)))) continue
         const written = await this.#writeInParts(batch, ended, error)
@@ -283,6 +299,15 @@ export class Finisher {
   #reportFailing(attempts: number, error: unknown): void {
     const text = 'the ends of attempts cannot be recorded; trying again until they can'
     this.#store.log.error(text, { attempts, err: error })
+  }
+
+  async #send(params: unknown[], beginning: Beginning | undefined): Promise<{ finish_attempts: string[] } | undefined> {
+    type Row = { finish_attempts: string[]; held: string[] }
+    if (beginning === undefined) return (await this.#store.call<Row>('finish_attempts', params))[0]
+    const begun = [beginning.jobs.map(({ claim }) => claim), beginning.jobs.map(({ seq }) => seq)]
+    const [row] = await this.#store.run<Row>('claim/finish/finish_and_begin', [...params, ...begun])
+    beginning.recorded(new Set(row?.held))
+    return row
   }
 
   /** Returns true when it is time to give up on a store that has failed since `sinceMs`. */

@@ -7,7 +7,7 @@
 -- elsewhere until the instants.
 -- Nor if anything else waits for one of the buckets, because it would find them without room each time: jobs of another
 -- class, other lanes in the list of a bucket that does not decide, takers, or a lane that units are reserved for. Nor
--- if the jobs run at most once, because all that a killed worker had claimed would end as doubtful.
+-- if the jobs run at most once, because those that a killed worker was about to begin would end as doubtful.
 -- p_lanes: the lanes, of one class and without costs
 -- ahead of p_claimer: a worker for which it is 0, and that gets nothing because of others' grants ahead, stops these
 -- (`engine.stop_grants_ahead`).

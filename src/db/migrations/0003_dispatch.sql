@@ -103,8 +103,8 @@ create table sluice.reservation (
 create index reservation_lane on sluice.reservation (class, lane);
 
 -- One row per claim with unfinished jobs: with it a repeated claim adopts the jobs of a lost reply, and a rescue finds
--- the jobs of a lost worker. begun: of a dispatcher's claim, the seqs of the jobs that its workers have begun.
--- instants: when each job may begin, in the limiter's time, if they were granted ahead of time.
+-- the jobs of a lost worker. instants: when each job may begin, in the limiter's time, if they were granted ahead of
+-- time. begun: the seqs of the jobs that have begun, of a dispatcher's claim, or of one ahead of time.
 create table sluice.claim (
   id uuid primary key,
   worker bigint not null,

@@ -1,0 +1,93 @@
+/**
+ * Records that jobs granted ahead of time begin, just before they do. So the store knows which of a killed worker's jobs
+ * cannot have begun: these are not in doubt (`fleet/rescue_worker.sql`).
+ */
+import { type Clock, sleepUntil } from '../core/clock.ts'
+import type { ClaimedJob } from './claimed-job.ts'
+import type { JobKey } from './outlet.ts'
+
+/**
+ * How long before its instant, in ms, a job may count as begun. A job that was granted for an instant so soon after its
+ * claim counts as begun from the claim on (a little less, because clocks differ).
+ */
+const doubtMs = 100
+const soonMs = doubtMs - 1
+/** How long before its instant, in ms, a job is recorded at the latest, beside the time that the last statement took. */
+const leadMs = 10
+
+/** Jobs of which one statement records that they begin. */
+export interface Beginning {
+  readonly jobs: readonly JobKey[]
+  /** This is recorded of the jobs of these claims; the store has no others. */
+  recorded(held: ReadonlySet<string>): void
+  /** It is not known whether it is recorded. */
+  failed(): void
+}
+
+/** What records that jobs begin; see the fields. */
+export interface BeginsOptions {
+  clock: Clock
+  /** Records the ends that wait now, and with them what `takeNext` returns. Returns false if none wait. */
+  press(): boolean
+  /** Records that jobs begin, by a statement of its own; resolves to those of their claims that the store still has. */
+  record(jobs: readonly JobKey[]): Promise<ReadonlySet<string>>
+  /** This job must not begin, because its claim is gone. */
+  refuse(job: ClaimedJob): void
+  /** Other jobs may begin now. */
+  changed(): void
+}
+
+/** The jobs that may not begin before it is recorded that they do. */
+export class Begins {
+  readonly #options: BeginsOptions
+  /** For each, whether a statement that records it is under way. */
+  readonly #jobs = new Map<ClaimedJob, boolean>()
+  /** How long the last statement took, in ms. */
+  #tookMs = 0
+
+  constructor(options: BeginsOptions) {
+    this.#options = options
+  }
+
+  /** True for a job that may not begin yet. */
+  has(job: ClaimedJob): boolean {
+    return this.#jobs.has(job)
+  }
+
+  /** Removes a job that was given up. */
+  delete(job: ClaimedJob): void {
+    this.#jobs.delete(job)
+  }
+
+  /** Has those of these jobs recorded in time that do not count as begun from their claim on. */
+  async add(jobs: readonly ClaimedJob[]): Promise<void> {
+    const { clock, press } = this.#options
+    const later = jobs.filter((job) => job.decidedMs !== undefined && instantOf(job) - job.decidedMs > soonMs)
+    for (const job of later) this.#jobs.set(job, false)
+    for (const job of later.toSorted((a, b) => instantOf(a) - instantOf(b))) {
+      // Most are recorded with ends, and need no statement of their own.
+      if (this.#jobs.get(job) !== false) continue
+      await sleepUntil(clock, instantOf(job) - Math.min(leadMs + this.#tookMs, doubtMs))
+      if (this.#jobs.get(job) === false && !press()) this.takeNext()?.failed()
+    }
+  }
+
+  /** Returns the jobs that begin soon and are not recorded yet, for the next statement; undefined: there are none. */
+  takeNext(): Beginning | undefined {
+    const { clock, record, refuse, changed } = this.#options
+    const sentMs = clock.monotonicMs()
+    const jobs = [...this.#jobs].flatMap(([job, isSent]) => (isSent || instantOf(job) > sentMs + doubtMs ? [] : [job]))
+    if (jobs.length === 0) return undefined
+    for (const job of jobs) this.#jobs.set(job, true)
+    const recorded = (held: ReadonlySet<string>) => {
+      this.#tookMs = clock.monotonicMs() - sentMs
+      for (const job of jobs) if (this.#jobs.delete(job) && !held.has(job.claim)) refuse(job)
+      changed()
+    }
+    return { jobs, recorded, failed: () => void record(jobs).then(recorded) }
+  }
+}
+
+function instantOf({ notBeforeMs = 0 }: ClaimedJob): number {
+  return notBeforeMs
+}
