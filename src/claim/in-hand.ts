@@ -2,7 +2,6 @@
 import { ownOf } from '../core/bucket.ts'
 import { type Clock, sleepUntil } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
-import { reach } from '../core/probe.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import { requestGrants, unitsOf } from './peer-grants.ts'
 import { AheadJobs, slotWaitMs, runWhenTrue } from './ahead-jobs.ts'
@@ -367,7 +366,6 @@ export class InHand {
       if (job.decidedMs === undefined) this.overclaimed++
     } else if (outcome.kind === 'readmit' || outcome.kind === 'denied') this.readmitted++
     const { finisher, listener } = this.#options
-    void reach('attempt.ended', job)
     const ending = finisher.end(job, outcome)
     if (listener?.wants(outcome)) void ending.then((isRecorded) => isRecorded && listener.ended(job, outcome))
     this.recheck()

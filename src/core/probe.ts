@@ -10,7 +10,6 @@ export type Point =
   | 'schedule.fired'
   | 'direct.settled'
   | 'outlet.confirmed'
-  | 'attempt.ended'
   | 'idle'
 
 type Watcher = (point: Point, detail?: unknown) => void | Promise<void>

@@ -6,6 +6,8 @@ import { sqlOn } from '../../src/db/store.ts'
 import type { FunctionName } from '../../src/generated/sql.ts'
 import { fn } from '../servers/fn.ts'
 import { limiterNow } from '../limits/engine.ts'
+import type { Sluice } from '../../src/sluice.ts'
+import { later, until } from '../until.ts'
 
 /** The statements of definitions, as `Sql.call` names them: what a test counts, delays or loses. */
 export const definitionCalls = {
@@ -53,6 +55,37 @@ export async function costOf(db: Queryable, call: string): Promise<{ pages: numb
 export async function letClaimsWait(db: Queryable): Promise<void> {
   for (const name of ['claim_jobs', 'finish_attempts'])
     await db.query(`alter function ${fn}.${name} set lock_timeout = 0`)
+}
+
+/**
+ * Locks a job, so that the end of its attempt cannot be recorded. `tried`: resolves when a process tries that; `free`: ends what it tries,
+ * which has no effect then, and unlocks the job.
+ */
+export async function holdEnd(sluice: Sluice, id: string): Promise<{ tried(): Promise<void>; free(): Promise<void> }> {
+  const { db } = sluice
+  await letClaimsWait(db)
+  let unlock = () => {}
+  const unlocked = new Promise<void>((resolve) => (unlock = resolve))
+  let locking: Promise<unknown> = unlocked
+  await new Promise<void>((locked) => {
+    locking = later(
+      sluice.transaction(async (tx) => {
+        await tx.query('select 1 from sluice.job where id = $1 for update', [id])
+        locked()
+        await unlocked
+      }),
+    )
+  })
+  const waiting = `from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+    and query like '%finish_attempts%'`
+  return {
+    tried: () => until(async () => (await db.query(`select 1 ${waiting}`)).length > 0, 'its end is to be recorded'),
+    async free() {
+      await db.query(`select pg_terminate_backend(pid, 30000) ${waiting}`)
+      unlock()
+      await locking
+    },
+  }
 }
 
 /** Corrects the recorded numbers of waiting jobs. */

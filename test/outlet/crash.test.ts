@@ -1,5 +1,6 @@
 /** A dispatcher that is killed on each step of a job's way to its worker and back, and another one that takes over. */
 import { beforeAll, describe, expect, it } from 'vitest'
+import { holdEnd } from '../claim/engine-parts.ts'
 import { type Broker, freshBroker } from '../servers/rabbitmq.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { copies } from '../rows.ts'
@@ -14,7 +15,6 @@ describe.concurrent('a dispatcher that is killed', () => {
     ['when it has claimed a job', 'claim.received'],
     ['when it has sent the job, before RabbitMQ has confirmed that', ''],
     ['when RabbitMQ has confirmed the job', 'outlet.confirmed'],
-    ['when it was told of the end, before it has recorded that', 'attempt.ended'],
   ] as const)('%s loses nothing, and nothing runs twice', async ([, point], context) => {
     const fleet = await createFleet(broker.url, context)
     const proxy = await startProxy({ port: Number(new URL(broker.url).port) })
@@ -22,7 +22,6 @@ describe.concurrent('a dispatcher that is killed', () => {
     await fleet.start('execute')
     // Its limit allows one: if it has not begun, it must get its unit back.
     const id = await fleet.sluice.send(rare, { gate: fleet.gate })
-    if (point === 'attempt.ended') fleet.open()
     const sent = proxy.swallow({ when: '"type":"grants"' })
     const first = await fleet.start('dispatch', 4, point === '' ? proxy.url(broker.url) : broker.url, 1, point)
     if (point === '') {
@@ -40,5 +39,23 @@ describe.concurrent('a dispatcher that is killed', () => {
     expect(fleet.runs.filter(({ attempt, ambiguous }) => attempt > 1 || ambiguous)).toEqual([])
     expect((await fleet.sluice.verify()).isProved).toBe(true)
     await until(async () => (await fleet.count('claim')) === 0, 'no claim is left')
+  })
+
+  it('when it knows of an end, before it has recorded that, runs nothing twice', async (context) => {
+    const fleet = await createFleet(broker.url, context)
+    await fleet.start('execute')
+    const first = await fleet.start('dispatch')
+    const id = await fleet.sluice.send(note, { gate: fleet.gate })
+    await until(() => fleet.runs.length === 1, 'it has begun')
+    const end = await holdEnd(fleet.sluice, id)
+    fleet.open()
+    await end.tried()
+    first.kill('SIGKILL')
+    await until(() => first.signalCode === 'SIGKILL', 'it is killed')
+    await end.free()
+    await fleet.start('dispatch')
+    await until(async () => (await fleet.stateOf(id)) === 'done', 'it is done')
+    expect(fleet.runs).toMatchObject([{ attempt: 1, ambiguous: false }])
+    expect(await fleet.sluice.jobs.get(id)).toMatchObject({ attempt: 1, ambiguous: false, crashes: 0 })
   })
 })

@@ -12,7 +12,7 @@ import { startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { copies } from '../rows.ts'
 import { until } from '../until.ts'
-import { failRecordsOfBegun } from '../claim/engine-parts.ts'
+import { failRecordsOfBegun, holdEnd } from '../claim/engine-parts.ts'
 import { another, dispatch, openStage, pythonTask, type Stage } from './stage.ts'
 import { brief } from '../v8.ts'
 
@@ -50,12 +50,12 @@ describe.concurrent('stock workers', () => {
 
   /**
    * Kills a dispatcher, in a process of its own, that has a job at a worker; another one follows.
-   * @param records false: it cannot record that the job was begun
+   * @param records false: it cannot record that the job was begun @param isKilled false: later, by `kill`
    */
   async function takeOver(
     context: TestContext,
     queue: string,
-    { celeryResults = 'rpc://', records = true }: { celeryResults?: string; records?: boolean } = {},
+    { celeryResults = 'rpc://', records = true, isKilled = true } = {},
   ) {
     const many = pythonTask('many', queue)
     const made = await dispatch(stage, [many], context, { celeryResults })
@@ -67,7 +67,11 @@ describe.concurrent('stock workers', () => {
     await once(first, 'message')
     const held = await made.sluice.send(many, { gate: made.gate })
     await made.begun(held)
-    first.kill('SIGKILL')
+    const kill = async () => {
+      first.kill('SIGKILL')
+      await once(first, 'exit')
+    }
+    if (isKilled) await kill()
     await mend?.()
     const beats = () =>
       made.sluice.db.query<{ beat: string }>(
@@ -81,7 +85,7 @@ describe.concurrent('stock workers', () => {
     /** Without an heir it would be given up by then. */
     const outlived = () =>
       until(async () => Number((await beats())[0]?.beat) >= Number(before?.beat) + 5, 'the heir beats for it')
-    return { ...made, many, held, heir, outlived }
+    return { ...made, many, held, heir, outlived, kill }
   }
 
   it('go on with what a killed dispatcher had in hand', async (context) => {
@@ -101,7 +105,6 @@ describe.concurrent('stock workers', () => {
     ['when it has claimed a job', 'claim.received'],
     ['when it has sent the job, before RabbitMQ has confirmed that', ''],
     ['when RabbitMQ has confirmed the job', 'outlet.confirmed'],
-    ['when it has read the result, before it has recorded that', 'attempt.ended'],
   ] as const)('are called once, though a dispatcher is killed %s', async ([, point], context) => {
     const queue = await stage.queue()
     const many = pythonTask('many', queue)
@@ -109,7 +112,6 @@ describe.concurrent('stock workers', () => {
     context.onTestFinished(() => proxy.close())
     const made = await dispatch(stage, [many], context)
     await made.dispatcher.stop()
-    if (point === 'attempt.ended') made.open()
     const id = await made.sluice.send(many, { gate: made.gate })
     const sent = proxy.swallow({ when: 'sluice_attempt' })
     const at = point === '' ? proxy.url(stage.url) : stage.url
@@ -130,6 +132,18 @@ describe.concurrent('stock workers', () => {
     expect(job).toMatchObject({ state: 'done', ambiguous: isAgain, crashes: isAgain ? 1 : 0 })
     expect(stage.seen(id)).toMatchObject([{ attempt: job.attempt, ambiguous: isAgain }])
     await until(async () => (await made.count('claim')) === 0, 'no claim is left')
+  })
+
+  it('are called once, though a dispatcher is killed when it has read a result, before it has recorded that', async (context) => {
+    const { sluice, held, heir, ended, open, kill } = await takeOver(context, await stage.queue(), { isKilled: false })
+    const end = await holdEnd(sluice, held)
+    open()
+    await end.tried()
+    await kill()
+    await end.free()
+    await heir()
+    expect(await ended(held)).toMatchObject({ state: 'done', attempt: 1, ambiguous: false, crashes: 0 })
+    expect(stage.seen(held).length).toBe(1)
   })
 
   it('read a result that came while there was no dispatcher', async (context) => {
