@@ -228,7 +228,7 @@ export class Executor {
       begun.push(job)
     }
     // They begin only now: if a part of a message cannot be read, none of its jobs may begin.
-    for (const inHand of taken) this.#inHand.set(inHand.key, inHand)
+    for (const one of taken) this.#inHand.set(one.key, one)
     this.#running += begun.length
     if (begun.length > 0) {
       this.#outlet.start(begun)
@@ -331,8 +331,8 @@ export class Executor {
     this.#logDistance()
     this.#reassign()
     if (this.#own === undefined && !this.#isStopping) this.#seek()
-    for (const inHand of this.#inHand.values())
-      if (inHand.outcome !== undefined && nowMs - inHand.sentMs > repeatMs) this.#outbox.reportEnd(inHand)
+    for (const one of this.#inHand.values())
+      if (one.outcome !== undefined && nowMs - one.sentMs > repeatMs) this.#outbox.reportEnd(one)
     const busy = new Set([...this.#inHand.values()].map(({ to }) => to))
     for (const [id, dispatcher] of this.#dispatchers)
       // A silent dispatcher may go on later, and must not conclude that this worker is lost.
@@ -345,7 +345,8 @@ export class Executor {
   /** Logs once that it offers no slots, because it does not know the clock of its dispatcher well enough. */
   #logDistance(): void {
     const tookMs = this.#own?.time.doubtMs ?? Infinity
-    const isFar = tookMs > doubtMost && tookMs !== Infinity
+    if (tookMs === Infinity) return
+    const isFar = tookMs > doubtMost
     if (isFar && !this.#isFar)
       this.#options.log.warn(
         'the worker gets no jobs while messages to its dispatcher and back take so long, because it could not compute the ages of grants: the network, or the machine, is too slow',
@@ -363,11 +364,11 @@ export class Executor {
   #reassign(): void {
     const own = this.#own
     if (own === undefined) return
-    for (const inHand of this.#inHand.values()) {
-      if (inHand.to.silentMs <= silentMax) continue
-      inHand.to = own
-      inHand.isOrphan = true
-      inHand.sentMs = 0
+    for (const one of this.#inHand.values()) {
+      if (one.to.silentMs <= silentMax) continue
+      one.to = own
+      one.isOrphan = true
+      one.sentMs = 0
     }
   }
 }

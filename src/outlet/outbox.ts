@@ -57,12 +57,12 @@ export class Outbox {
     const { clock, inHand: all, sendBegun } = this.#options
     const atMs = clock.monotonicMs() - beganMs
     const byDispatcher = new Map<Dispatcher, string[]>()
-    for (const inHand of all()) {
-      if (inHand.isReportedBegun || inHand.outcome !== undefined) continue
-      if (inHand.sinceMs > atMs) this.reportBegun()
+    for (const one of all()) {
+      if (one.isReportedBegun || one.outcome !== undefined) continue
+      if (one.sinceMs > atMs) this.reportBegun()
       else {
-        inHand.isReportedBegun = true
-        add(byDispatcher, inHand.to, inHand.key)
+        one.isReportedBegun = true
+        add(byDispatcher, one.to, one.key)
       }
     }
     for (const [to, keys] of byDispatcher) sendBegun(to, keys)
@@ -78,10 +78,10 @@ export class Outbox {
     this.#isFlushing = false
     const nowMs = this.#options.clock.monotonicMs()
     const byDispatcher = new Map<Dispatcher, End[]>()
-    for (const inHand of this.#ends) {
-      inHand.sentMs = nowMs
+    for (const one of this.#ends) {
+      one.sentMs = nowMs
       // A dispatcher that does not know the job would take its end for a repetition.
-      if (inHand.outcome !== undefined && !inHand.isOrphan) add(byDispatcher, inHand.to, [inHand.key, inHand.outcome])
+      if (one.outcome !== undefined && !one.isOrphan) add(byDispatcher, one.to, [one.key, one.outcome])
     }
     this.#ends.clear()
     for (const [to, keys] of this.#refused) for (const key of keys) add(byDispatcher, to, [key, null])

@@ -135,7 +135,7 @@ describe('a fleet behind one limit', () => {
       return { depth: one.depth, waiting, free: one.free }
     })
     const least = Math.min(...found.map((one) => one.free))
-    console.log({ looks: found.length, least, most: Math.max(...found.map((one) => one.waiting)) })
+    if (isLong) console.log({ looks: found.length, least, most: Math.max(...found.map((one) => one.waiting)) })
     expect(found.filter(({ depth, waiting }) => Math.max(depth, waiting) > 0).length).toBeGreaterThan(0)
     expect(found.filter((one) => Math.max(one.depth, one.waiting) > one.free)).toEqual([])
     const queues = await sender.db.query('select distinct queue from sluice.done')
