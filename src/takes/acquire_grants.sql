@@ -31,6 +31,7 @@ declare
   v_takers engine.taker[];
   v_taker engine.taker;
   v_gone uuid[] := '{}';  -- lines of the takers that were granted
+  v_stays uuid[] := '{}';  -- lines of those that were not
   v_queues boolean := false;  -- one was denied
   v_since bigint;
   v_begun bigint;
@@ -61,8 +62,10 @@ begin
     perform engine.give_back_grants(
       array_fill(v_taker.back, array[cardinality(v_buckets)]), v_buckets, v_taker.back_units);
   end loop;
+  v_takers := engine.count_earlier_takers(v_takers, v_buckets, now_us);
   foreach v_taker in array v_takers loop
-    ord := v_taker.ord; wait_us := null; n := v_taker.n; v_taker.gone := v_gone;
+    ord := v_taker.ord; wait_us := null; n := v_taker.n;
+    v_taker := engine.add_earlier_takers(v_taker, v_stays, v_buckets, now_us);
     select a.granted, a.lost, a.soonest_us, a.capacity, a.life_us, a.fresh_us, a.units, a.lacking, a.probing
       into granted, lost, soonest_us, capacity, life_us, fresh_us, v_units, lacking, probing
     from engine.decide_grant(
@@ -85,6 +88,7 @@ begin
         n := coalesce(n, nextval(pg_get_serial_sequence('sluice.taker', 'n'))); v_taker.n := n; end if;
       wait_us := engine.queue_taker(v_taker, v_buckets, v_units, lacking, soonest_us, now_us);
     end if;
+    if not granted and v_taker.line is not null then v_stays := v_stays || v_taker.line; end if;
     return next;
   end loop;
   perform engine.leave_lines(case when not v_queues then v_takers end, v_gone, v_buckets, now_us);

@@ -3,7 +3,8 @@
 -- lets earlier takers go first, unless there is room for both. It takes turns with jobs that wait for the same bucket,
 -- and takes a place in each bucket that counts places. Earlier takers that wait only for other buckets do not count.
 -- The caller has locked the buckets.
--- p_taker: the taker and its place in the line. Null: a running job.
+-- p_taker: the taker, its place in the line, and what is before it there (`engine.count_earlier_takers`); without a
+-- holder: a running job.
 -- p_since: an earlier grant under this id was made at this time or later.
 -- units: what the grant costs in each bucket.
 -- lacking: whether each bucket, taken alone, denies the grant to a taker. Null: it was granted.
@@ -37,9 +38,7 @@ begin
   cross join lateral (
     select case when 'concurrency' = all (r.kind) and not v_is_job then 1 else p_units[r.ord] end as units) u
   cross join lateral (
-    select coalesce(sum(t.cost), 0)::bigint as units, count(*) as takers from sluice.taker t
-    where t.bucket = r.bucket and t.alive_until > p_now and t.reserves
-      and (v_is_job or t.n >= p_taker.n) is not true and (t.id = any (p_taker.gone)) is not true) b;
+    select coalesce(p_taker.units[r.ord], 0) as units, coalesce(p_taker.earlier[r.ord], 0) as takers) b;
   if v_is_shut and not (granted and v_is_job) then perform engine.refuse_parked_buckets(p_buckets); end if;
   if granted then fresh_us := least(fresh_us, engine.least_life(p_buckets)); end if;
   if granted and v_counted is not null then

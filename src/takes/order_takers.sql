@@ -12,6 +12,5 @@ begin
     v_takers := v_takers || v_taker;
   end loop;
   if cardinality(v_takers) = 1 then return v_takers; end if;
-  return array(select (t.line, t.n, t.wait, t.holder, t.life, t.id, t.back, t.back_units, t.ord, t.gone)::engine.taker
-               from unnest(v_takers) t order by t.n, t.ord);
+  return array(select t from unnest(v_takers) t order by t.n, t.ord);
 end $$;

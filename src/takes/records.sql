@@ -11,7 +11,8 @@
 -- back: an unused grant to give back first; null: none.
 -- back_units: units of each bucket to give back (`engine.give_back_grants`).
 -- ord: its place in the call.
--- gone: lines of takers that the same statement granted before.
+-- units, earlier: how many units of each bucket earlier takers keep free for themselves, and how many takers these
+-- are.
 create type engine.taker as (
   line uuid, n bigint, wait bigint, holder uuid, life bigint,
-  id uuid, back uuid, back_units bigint[], ord integer, gone uuid[]);
+  id uuid, back uuid, back_units bigint[], ord integer, units bigint[], earlier bigint[]);

@@ -142,6 +142,23 @@ export function takersInLine(db: Queryable, bucket?: number): Promise<number> {
   return found(db, 'select from sluice.taker where $1::bigint is null or bucket = $1', [bucket ?? null])
 }
 
+/** Puts as many takers into the line of a bucket, each of which keeps a unit for itself. */
+export async function fillLine(db: Queryable, take: string, count: number): Promise<void> {
+  await db.query(
+    `insert into sluice.taker (id, bucket, cost, alive_until)
+     select gen_random_uuid(), $1, 1, ${limiterNow()} + 3600000000 from generate_series(1, $2::integer)`,
+    [hash64(take), count],
+  )
+}
+
+/** How many rows of takers this session has read of late, its present transaction included. */
+export async function takersRead(tx: Queryable): Promise<number> {
+  const [row] = await tx.query<{ rows: string }>(
+    `select seq_tup_read + idx_tup_fetch as rows from pg_stat_xact_user_tables where relname = 'taker'`,
+  )
+  return Number(row?.rows)
+}
+
 /** How many takers keep the next unit of a bucket for themselves. */
 export function takersWithTurn(db: Queryable): Promise<number> {
   return found(db, 'select from sluice.taker where reserves and cost = 1')

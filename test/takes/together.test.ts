@@ -6,7 +6,7 @@ import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { empty, emptied, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
 import { unitsUsed } from '../limits/engine.ts'
-import { type Answer, type Asked, acquireTogether, placesTaken, takersInLine } from './engine.ts'
+import { type Answer, type Asked, acquireTogether, fillLine, placesTaken, takersInLine, takersRead } from './engine.ts'
 
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
 const startMs = Date.UTC(2026, 10, 21)
@@ -84,6 +84,18 @@ for (const engine of mainEngines) {
         waiting: await takersInLine(at.db),
       }
     }
+
+    it('several takers in one statement read a long line once', async () => {
+      await empty(at.db)
+      await at.sluice.define([quietTask('any', [rate])])
+      await fillLine(at.db, 'rate', 300)
+      const asked = Array.from({ length: 10 }, (): Asked => ({ line: newId() }))
+      await at.db.transaction(async (tx) => {
+        const before = await takersRead(tx)
+        for (const { granted } of await acquireTogether(tx, ['rate'], 1, asked)) expect(granted).toBe(false)
+        expect((await takersRead(tx)) - before).toBeLessThan(2 * 300)
+      })
+    })
 
     it('several takers in one statement get what each would get in its turn, and wait as long', async () => {
       const seen = { granted: 0, denied: 0, both: 0 }
