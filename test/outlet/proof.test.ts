@@ -93,7 +93,7 @@ describe('a fleet behind one limit', () => {
     await fleet.start('execute', 10, broker.url, 2)
     const own = await openBroker({ url: broker.url, name: 'test', log: silent })
     context.onTestFinished(() => own.close())
-    const all = isLong ? 20_000 : 600
+    const [spikes, spikeJobs] = [6, isLong ? 3_500 : 100]
     let [free, isOver] = [20, false]
     const looks: { atMs: number; free: number; depth: number; claimed: string[] }[] = []
     const look = async () => {
@@ -116,16 +116,16 @@ describe('a fleet behind one limit', () => {
     const looking = later(vi.waitUntil(look, { timeout: 900_000, interval: 20 }))
     const queue = (input: unknown) => `q${(input as { key: string }).key.slice(1)}`
     const isDone = (n: number) => until(async () => (await fleet.count('done')) >= n, `${n} jobs are done`)
-    for (let sent = 0; sent < all;) {
-      const spike = Array.from({ length: all / 6 }, (_, n) => ({ key: `k${n % 24}` }))
-      sent += (await sender.sendMany(note, spike, { queue })).length
-      await isDone(sent - all / 12)
-      if (sent !== all / 2) continue
-      await isDone(sent)
+    const spike = Array.from({ length: spikeJobs }, (_, n) => ({ key: `k${n % 24}` }))
+    for (let n = 1; n <= spikes; n++) {
+      await sender.sendMany(note, spike, { queue })
+      await isDone((n - 0.5) * spikeJobs)
+      if (n !== spikes / 2) continue
+      await isDone(n * spikeJobs)
       free += held.length
       fleet.open()
     }
-    await fleet.areDone(all + held.length)
+    await fleet.areDone(spikes * spikeJobs + held.length)
     isOver = true
     await looking
     // A job is claimed before it is in the broker. What has begun has left it; its end may not be recorded yet.
