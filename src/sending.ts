@@ -3,7 +3,7 @@ import type { Definitions } from './claim/definitions/define.ts'
 import type { Sql, Store } from './db/store.ts'
 import { type TxLike, within } from './db/tx.ts'
 import { type NewJob, Outbox } from './store/send.ts'
-import { admit, checkTask } from './tasks/admit.ts'
+import { admit, checkTask, withLimit } from './tasks/admit.ts'
 import type { Rulebook } from './tasks/rule.ts'
 import { type SendRowsOptions, type Sent, sendRows } from './tasks/send-rows.ts'
 import type { Sendable, SendOptions } from './tasks/send-options.ts'
@@ -29,11 +29,11 @@ export class Sending {
     this.outbox = new Outbox(options.store)
   }
 
-  /** Sends a job; resolves to its id. */
-  async send(task: AnyTask, input: unknown, options: SendOptions<never>): Promise<string> {
+  /** Sends a job; resolves to its id. @param limitMs the longest time of an attempt that its message allows */
+  async send(task: AnyTask, input: unknown, options: SendOptions<never> = {}, limitMs?: number): Promise<string> {
     const { store, definitions, rulebook } = this.#options
     const tx = this.within(options)
-    const job = await admit(task, input, options, store.clock, rulebook)
+    const job = withLimit(await admit(task, input, options, store.clock, rulebook), limitMs)
     if (!definitions.isDefined(task.limits)) await this.#defineFor(task, tx)
     if (tx === undefined) return this.outbox.add(job)
     const [id] = await this.outbox.write(tx, [job])

@@ -147,7 +147,7 @@ export class Sluice implements Sender {
       events: this.events,
       allowPrivate: this.#allowPrivate,
       bus: this.#bus,
-      sender: this,
+      sender: this.#sending,
       amqp,
       ...celeryPlaces(options, amqp),
       beatUrl: () => opened.directUrl,

@@ -1,4 +1,5 @@
 /** Makes what executes jobs: workers in this process, dispatchers in front of a fleet, and workers of a fleet. */
+import type { CallSender } from './absorb/absorber.ts'
 import { type Absorbing, createAbsorbing } from './absorb/open.ts'
 import { type Broker, openBroker } from './amqp/broker.ts'
 import { PatientStart } from './amqp/patient-start.ts'
@@ -24,7 +25,7 @@ import type { Work } from './events/groups.ts'
 import { type RedisConnection, warnOfSharing } from './redis/connect.ts'
 import type { RedisPeerLimiter } from './redis/peer.ts'
 import type { Rulebook } from './tasks/rule.ts'
-import type { AnyTask, Sender } from './tasks/task.ts'
+import type { AnyTask } from './tasks/task.ts'
 import { givenLabels, labelsOf } from './worker/labels.ts'
 import { celeryWork } from './worker/celery-work.ts'
 import { watchDepth } from './worker/queue-depth.ts'
@@ -44,7 +45,7 @@ export interface WorkersOptions {
   events: Events
   /** The transport of events, if it is not the store. */
   bus: RabbitBus | undefined
-  sender: Sender
+  sender: CallSender
   allowPrivate: readonly string[]
   /** The URL of the broker. */
   amqp: string | undefined

@@ -10,7 +10,8 @@ import { countForStatement, encodePayload } from '../core/payload.ts'
 import { isDataError } from '../claim/parking/parked.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisConnection } from '../redis/connect.ts'
-import { type AnyTask, type Sender, tasksByName } from '../tasks/task.ts'
+import type { SendOptions } from '../tasks/send-options.ts'
+import { type AnyTask, tasksByName } from '../tasks/task.ts'
 import type { DepthOptions } from '../worker/queue-depth.ts'
 import { type Call, callOf, limitMsOf, revokedResult, timesOf, unknownTask } from './call.ts'
 import type { CallInHand } from './inspection.ts'
@@ -20,12 +21,17 @@ import { Presence } from './presence.ts'
 import { Reporter } from './reporter.ts'
 import { Results } from './results.ts'
 
+/** Sends a job for a call, whose attempts take `limitMs` at most if its message has a time limit. */
+export interface CallSender {
+  send(task: AnyTask, input: unknown, options?: SendOptions<never>, limitMs?: number): Promise<string>
+}
+
 /** Parameters of `Absorber`; see the fields. */
 export interface AbsorberOptions {
   store: Store
   /** Its owner closes it, after `close`. */
   broker: CeleryBroker
-  sender: Sender
+  sender: CallSender
   tasks: readonly AnyTask[]
   /** Celery's queues. */
   queues: readonly string[]
@@ -273,8 +279,7 @@ export class Absorber {
       else {
         const priority = broker.lowerFirst ? -message.priority : message.priority
         const ranked = message.priority === 0 ? {} : { priority }
-        const how = { id: row.job, limitMs: limitMsOf(message), ...times, ...ranked }
-        await sender.send(task as never, inputOf(message) as never, how as never)
+        await sender.send(task, inputOf(message), { id: row.job, ...times, ...ranked }, limitMsOf(message))
       }
     } catch (error) {
       if (!isPoison(error)) throw error

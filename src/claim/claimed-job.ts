@@ -2,6 +2,12 @@
 
 import type { Moment } from '../core/clock.ts'
 
+/** What a worker has to know of the changes of one rule, or of a time limit. */
+interface Ruling {
+  keys?: Record<string, string>
+  timeoutMs?: number
+}
+
 /** A job in hand: claimed, not yet finished. */
 export interface ClaimedJob {
   claim: string
@@ -52,9 +58,9 @@ export interface ClaimedJob {
   input: unknown
   /**
    * 2: no process with its task's code has checked it; 1: it has met no rules; 0: it has; or the changes by rules, if
-   * these gave it keys, or the message that it comes from limits its time.
+   * these gave it keys, or the message that it comes from limits its time; that limit alone: it has met no rules.
    */
-  admitted: number | readonly { keys?: Record<string, string>; timeoutMs?: number }[]
+  admitted: number | Ruling | readonly Ruling[]
   /** The job left its claim before its input was read, so only its claim has to be ended. */
   isGone?: boolean
 }
@@ -69,8 +75,12 @@ export function mayStart({ isGone = false, grantedMs }: ClaimedJob): boolean {
 
 /** Returns the longest time of an attempt that the message allows from which a job comes, in ms. */
 export function messageLimitMs({ admitted }: Pick<ClaimedJob, 'admitted'>): number {
-  if (typeof admitted === 'number') return Infinity
-  return Math.min(...admitted.map(({ timeoutMs = Infinity }) => timeoutMs))
+  return Math.min(...rulingsOf(admitted).map(({ timeoutMs = Infinity }) => timeoutMs))
+}
+
+/** Returns what a claim has of the rules that a job has met; none unless one gave it keys, or its message limits its time. */
+export function rulingsOf(admitted: ClaimedJob['admitted']): readonly Ruling[] {
+  return typeof admitted === 'number' ? [] : [admitted].flat()
 }
 
 /** The history of a message that is executed without a claim. */

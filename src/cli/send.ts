@@ -153,7 +153,7 @@ function previewOf(job: NewJob, { id, idempotencyKey, replace }: SendOptions): P
     tags: job.tags ?? [],
     dueAt: isDue ? null : new Date(dueMs),
     expiresAt: waitUs === null ? null : new Date((isDue ? nowMs : dueMs) + waitUs / 1_000),
-    ruled: (job.ruled ?? []) as Job['ruled'],
+    ruled: [job.ruled ?? []].flat() as Job['ruled'],
     input: JSON.parse(input) as unknown,
   }
 }

@@ -66,7 +66,7 @@ export interface JobFields {
   weight: number
   /** No attempt begins after this time; null: no bound. Only while unfinished. */
   expiresAt: Date | null
-  /** The changes that each rule made to the job, in order; the rule `celery`: the time limit of the message that it comes from. */
+  /** The changes that each rule made to the job, in order; `time limit`: that of the message that it comes from. */
   ruled: readonly ({ rule: string } & Record<string, unknown>)[]
   /** Where it runs, or which dispatcher has it; null unless dispatched or running. */
   worker: JobWorker | null
@@ -375,7 +375,7 @@ function toJob<Result>(row: Row): Job<Result> {
     error,
     weight: Number(row['weight']),
     expiresAt: dateOf(row['expires_ms'] as number | null),
-    ruled: (row['ruled'] ?? []) as Job['ruled'],
+    ruled: [(row['ruled'] ?? []) as Job['ruled']].flat(),
     worker: (row['worker'] ?? null) as JobWorker | null,
     attempts: attemptsOf(row),
     ...notesOf(row),

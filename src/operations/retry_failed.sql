@@ -21,7 +21,8 @@ begin
       case when p_input is null then g.costs end as own_costs,
       -- Keys that rules gave to the old input are not those of the new one.
       case when p_input is null then g.ruled
-        else (select jsonb_agg(r - 'keys' order by o) from jsonb_array_elements(g.ruled) with ordinality u (r, o))
+        else (select jsonb_agg(r - 'keys' order by o)
+          from jsonb_array_elements('[]' || g.ruled) with ordinality u (r, o))
         end as own_ruled
     from gone g cross join lateral (select coalesce(p_input::jsonb, g.input) as own_input) i
   )

@@ -30,8 +30,8 @@ export interface NewJob {
   once: boolean
   /** The task of the job that is sent when this one fails. */
   onFailed: string | null
-  /** The changes that rules made to it; null: no rules have been applied. */
-  ruled: readonly unknown[] | null
+  /** The changes that rules made to it; null, or one element without a list: no rules have been applied. */
+  ruled: readonly object[] | object | null
   /** Names that its task had before, separated by U+001F; null: none, or the caller chose no id. */
   formerly: string | null
   /** Why a rule discarded it, so that it never runs; null: it runs. */

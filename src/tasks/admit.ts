@@ -33,14 +33,7 @@ const sendFields = [
   'maxWait',
   'share',
   'notify',
-  'limitMs',
 ]
-
-/** Options of a send that only the makers of jobs in this package have. */
-export interface OwnSendOptions {
-  /** The longest time of an attempt that a message allows; it is recorded as of the rule `celery`. */
-  limitMs?: number | undefined
-}
 
 /** What options of a send are called in BullMQ, graphile-worker, pg-boss and Celery (docs/coming-from.md). */
 const wordsOfOthers = Object.fromEntries(
@@ -81,7 +74,7 @@ export function checkTask(task: AnyTask): void {
 export async function admit(
   task: AnyTask,
   input: unknown,
-  options: SendOptions<never> & OwnSendOptions,
+  options: SendOptions<never>,
   clock: Clock,
   rulebook = noRules,
 ): Promise<NewJob> {
@@ -128,7 +121,7 @@ export async function admit(
     waitUs: waitUs(task, options.maxWait),
     once: task.isOnce,
     onFailed: task.onFailed?.name ?? null,
-    ruled: recorded(rulebook.hasSendRules ? ruled : null, options.limitMs),
+    ruled: rulebook.hasSendRules ? ruled : null,
     formerly: (options.id !== undefined && task.formerly?.join('\u001f')) || null,
     discard: discarded(ruled),
     notifies: options.notify !== false,
@@ -175,9 +168,14 @@ async function placeByRule(
   return { place, changes, ruled }
 }
 
-/** Returns what is recorded of the rules that a job has met; null: it has met none. */
-function recorded(ruled: readonly Ruled[] | null, limitMs: number | undefined): readonly Ruled[] | null {
-  return limitMs === undefined ? ruled : [...(ruled ?? []), { rule: 'celery', timeoutMs: limitMs }]
+/**
+ * Returns a job that was admitted, with the longest time of an attempt that its message allows. It is recorded under a name that no
+ * rule can have; outside of a list if the job has met no rules, so that it still meets them where there are some.
+ */
+export function withLimit(job: NewJob, limitMs: number | undefined): NewJob {
+  if (limitMs === undefined) return job
+  const limit: Ruled = { rule: 'time limit', timeoutMs: limitMs }
+  return { ...job, ruled: job.ruled === null ? limit : [...[job.ruled].flat(), limit] }
 }
 
 /** Returns why rules discard a job; null: they do not. */

@@ -4,7 +4,7 @@
 import { delayUs, discarded, ruledPlace, validate, waitUs } from '../tasks/admit.ts'
 import { UsageError } from '../core/errors.ts'
 import { isPromise, type MaybePromise } from '../core/maybe-promise.ts'
-import type { ClaimedJob } from '../claim/claimed-job.ts'
+import { type ClaimedJob, rulingsOf } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/outcome.ts'
 import { poolMembersOf } from './pool-choice.ts'
 import { shareOfBuckets } from '../limits/share.ts'
@@ -68,7 +68,9 @@ function limitMoves(
  * there are some.
  */
 function isAdmitted(job: ClaimedJob, rulebook: Rulebook): boolean {
-  return job.admitted !== 2 && !(job.admitted === 1 && rulebook.hasSendRules)
+  const { admitted } = job
+  const hasMetRules = typeof admitted === 'number' ? admitted === 0 : Array.isArray(admitted)
+  return hasMetRules || (admitted !== 2 && !rulebook.hasSendRules)
 }
 
 /**
@@ -167,7 +169,7 @@ async function placeByDispatchRules(
 }
 
 function ruledKeys({ admitted }: ClaimedJob): Record<string, string> | undefined {
-  return typeof admitted === 'number' ? undefined : Object.assign({}, ...admitted.map(({ keys }) => keys))
+  return typeof admitted === 'number' ? undefined : Object.assign({}, ...rulingsOf(admitted).map(({ keys }) => keys))
 }
 
 function sameTexts(a: readonly unknown[] | null, b: readonly unknown[] | null): boolean {

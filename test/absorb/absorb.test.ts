@@ -178,7 +178,7 @@ describe('a task that Python sends', () => {
     const long = await stage.send('wait', [], { soft_time_limit: 0.5, time_limit: 60 })
     expect(await stage.result(long)).toEqual(['FAILURE', [expect.any(String), expect.stringContaining('(500 ms)')]])
     const [{ id } = { id: '' }] = await sluice.list({ state: 'failed' })
-    const limit = { rule: 'celery', timeoutMs: 500 }
+    const limit = { rule: 'time limit', timeoutMs: 500 }
     const error = expect.objectContaining({ code: 'SLUICE_TIMEOUT' })
     expect(await sluice.jobs.get(id)).toMatchObject({
       attempt: 1,

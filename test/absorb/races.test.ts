@@ -5,7 +5,8 @@ import { z } from 'zod'
 import { signature } from '../../src/celery/signature.ts'
 import { writeRequest, requestExchange } from '../../src/celery/control.ts'
 import { publish } from '../../src/celery/transport.ts'
-import { task } from '../../src/index.ts'
+import { rule, Sluice, task } from '../../src/index.ts'
+import { freshDatabase } from '../servers/database.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
@@ -256,4 +257,42 @@ it.concurrent('the rest of a chain fails if its next task cannot be sent', async
   expect(await wire.result(id)).toMatchObject({ state: 'SUCCESS' })
   expect(await wire.result('next')).toMatchObject({ state: 'FAILURE' })
   expect(await wire.result('last')).toMatchObject({ state: 'FAILURE' })
+})
+
+it.concurrent('a message with a time limit that was read where there are no rules meets those that there are, once', async (context) => {
+  const { url, wire, all, calls } = await open(context)
+  const late = task('late', { input: z.unknown(), maxWait: '1h', run: () => 'late' })
+  const { url: store } = await freshDatabase()
+  const plain = await Sluice.open({ store, celeryBroker: url })
+  context.onTestFinished(() => plain.close())
+  await plain.work([...all, late], { celery: ['celery'], queues: ['elsewhere'] })
+  for (const name of ['hold', 'late', 'note']) await wire.send(name, [], { softLimitS: 0.5 })
+  await until(async () => (await plain.list({})).length === 3, 'all are jobs')
+  const sent = await plain.list({})
+  const hold = rule('celery', { tasks: 'hold', do: { priority: 5 } })
+  const banned = rule('banned', { tasks: 'note', do: { discard: 'no notes' } })
+  const ruled = await Sluice.open({ store, rules: [hold, banned] })
+  context.onTestFinished(() => ruled.close())
+  const worker = await ruled.work([...all, late])
+  await until(async () => (await ruled.list({ state: ['waiting', 'dispatched', 'running'] })).length === 0, 'all ended')
+  await worker.stop()
+  const jobs = await Promise.all(sent.map(({ id }) => ruled.jobs.get(id)))
+  const of = (name: string) => jobs.find((job) => job?.task === name)
+  const limit = { rule: 'time limit', timeoutMs: 500 }
+  const held = { priority: 5, error: { code: 'SLUICE_TIMEOUT' }, ruled: [limit, { rule: 'celery', priority: 5 }] }
+  expect(of('hold')).toMatchObject({ state: 'failed', ...held })
+  expect(of('late')).toMatchObject({ state: 'done', ruled: [limit] })
+  expect(of('note')).toMatchObject({ state: 'cancelled', reason: 'discarded by rule banned: no notes' })
+  expect(calls).toEqual(['begun', 'stopped'])
+})
+
+it.concurrent('a failed job whose message limits its time, and which has met no rules, takes another input', async (context) => {
+  const { wire, start } = await open(context)
+  const { sluice, worker } = await start()
+  await wire.send('hold', [], { softLimitS: 0.2 })
+  await until(async () => (await sluice.list({ state: 'failed' })).length === 1, 'it failed')
+  const [{ id } = { id: '' }] = await sluice.list({ state: 'failed' })
+  expect(await sluice.jobs.get(id)).toMatchObject({ ruled: [{ rule: 'time limit', timeoutMs: 200 }] })
+  await worker.stop()
+  expect(await sluice.jobs.retryWith(id, [1])).toBe(true)
 })

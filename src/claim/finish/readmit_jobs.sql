@@ -33,6 +33,7 @@ begin
       ruled = case when not p ? 'ruled' then j.ruled
         -- A rule that holds the job again and again is recorded once.
         when j.ruled -> -1 ->> 'rule' = p -> 'ruled' -> 0 ->> 'rule' then (j.ruled - -1) || (p -> 'ruled')
+        -- A time limit without a list becomes the first element of one, even if nothing follows: the job has met rules.
         else coalesce(j.ruled, '[]') || (p -> 'ruled') end,
       delay_reason = p ->> 'delayReason'
     from place where j.id = place.id and j.claim = place.claim

@@ -4,7 +4,7 @@
 -- as much as this function. The time is a whole number, so that one that is not finite fails here, where
 -- claim/parking/rehearse_claim.sql finds the job, and not in the reader of the answer. The element for admission is 2
 -- when nobody has read the job with the code of its task, 1 when it has met no rules, 0 when it has, and the rules' own
--- record when they gave it keys, or when it has the time limit of a message (tasks/admit.ts).
+-- record when they gave it keys, or when it has the time limit of a message (`withLimit` in tasks/admit.ts).
 -- p_life: how long the job's grants live, in microseconds.
 -- p_same: the job before it in the answer is of the same lane. An ordinary job then has only the elements that differ,
 -- so the caller keeps the order.
