@@ -82,8 +82,8 @@ export class Handling {
     for (let free = this.#outlet.free(); free > 0;) {
       const turn = this.#turns.shift()
       if (turn === undefined) break
-      // A message whose connection was lost meanwhile is delivered again, here or elsewhere.
-      if (!turn.message.delivery.isInHand) this.#options.inHand.forget(turn.message)
+      // A message whose connection was lost before it began is delivered again, here or elsewhere.
+      if (!this.#options.inHand.keeps(turn.message)) this.#options.inHand.forget(turn.message)
       else {
         turns.push(turn)
         free--

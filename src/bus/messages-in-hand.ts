@@ -55,11 +55,19 @@ export class MessagesInHand {
     return this.#known.has(key)
   }
 
-  /** Returns what is known of the message with this key. A message that has not begun, and comes again elsewhere, is not in hand. */
+  /** Returns what is known of the message with this key. */
   look(key: string): Known {
     if (this.#known.has(key)) return 'handled'
     const message = this.#inHand.get(key)
-    return message !== undefined && (message.isBegun === true || message.delivery.isInHand) ? 'in hand' : undefined
+    return message !== undefined && this.keeps(message) ? 'in hand' : undefined
+  }
+
+  /**
+   * Returns whether this process is to handle a message that it has. If the connection of one that has begun was lost, the replica that
+   * gets it again leaves it to this process, unless it cannot be recognised.
+   */
+  keeps({ key, delivery, isBegun }: MessageInHand): boolean {
+    return delivery.isInHand || (isBegun === true && key !== undefined)
   }
 
   /** Adds a message in hand. */

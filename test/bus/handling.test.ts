@@ -5,6 +5,7 @@ import { MessagesInHand } from '../../src/bus/messages-in-hand.ts'
 import { ServiceNames } from '../../src/bus/names.ts'
 import { sourcesOf } from '../../src/bus/source.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
+import type { Outcome } from '../../src/claim/finish/outcome.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import { logTo, silent } from '../../src/core/log.ts'
@@ -39,51 +40,87 @@ it('an outage is reported once at its begin and once at its end, however many me
   expect(lines).toEqual([begun, over(3), begun, over(1)])
 })
 
-it('ends of attempts are reported once, however often RabbitMQ refuses to take the retry', async () => {
-  const names = new ServiceNames('a', { isQuorum: false, archive: undefined, isCelery: false })
-  const [source] = sourcesOf(groupsOf([event('orders.paid').on(() => undefined)], 'a'), names)
-  if (source === undefined) throw new Error('there is a group')
+/** Attempts of the service `a`, in so many slots. */
+function attempts(slots: number, returnLater = async () => {}) {
   const reported: string[] = []
-  let [failures, isAcknowledged] = [3, false]
+  const running: ClaimedJob[] = []
+  let end: (job: ClaimedJob, outcome: Outcome) => void = () => {}
+  const inHand = new MessagesInHand({ clock, log: silent })
   const handling = new Handling({
     store: { clock, log: silent } as never,
-    republisher: {
-      async returnLater() {
-        if (failures-- > 0) throw new StoreError('SLUICE_BROKER_NACK', 'its queue is full')
-      },
-    } as never,
+    republisher: { returnLater } as never,
     service: 'a',
-    outlet: (ended) => ({
-      slots: 1,
-      kinds: [],
-      free: () => 1,
-      abort() {},
-      start: ([job]: readonly ClaimedJob[]) =>
-        void setImmediate(() => ended(job as ClaimedJob, { kind: 'retry', error: '{}', delayMs: 5, tookMs: 1 })),
-    }),
+    outlet(ended) {
+      end = ended
+      return {
+        slots,
+        kinds: [],
+        free: () => slots - running.length,
+        abort() {},
+        start: (jobs) => void running.push(...jobs),
+      }
+    },
     listener: { begun() {}, wants: () => true, ended: (_, { kind }) => void reported.push(kind) },
-    inHand: new MessagesInHand({ clock, log: silent }),
+    inHand,
     freed() {},
     settled() {},
   })
-  const delivery = { isInHand: true, ack: () => (isAcknowledged = true) }
-  const progress = {
-    type: 'orders.paid',
-    attempt: 0,
-    failed: 0,
-    throttled: 0,
-    crashes: 0,
-    strays: 0,
-    isDoubtful: false,
+  const names = new ServiceNames('a', { isQuorum: false, archive: undefined, isCelery: false })
+  const handler = (name: string) => event('orders.paid').on(() => undefined, { name, group: 'main' })
+  const [source] = sourcesOf(groupsOf([handler('one'), handler('two')], 'a'), names)
+  const counts = { attempt: 0, failed: 0, throttled: 0, crashes: 0, strays: 0 }
+  return {
+    handling,
+    inHand,
+    reported,
+    /** Begins with a message for these handlers. */
+    handle(key: string, handlers: readonly string[]) {
+      const delivery = { isInHand: true, isAcknowledged: false, ack: () => (delivery.isAcknowledged = true) }
+      const message = {
+        key,
+        source,
+        queue: source?.queue,
+        progress: { type: 'orders.paid', isDoubtful: false, ...counts },
+        event: { id: key, source: '/s', type: 'orders.paid', time: '', data: 1 },
+        delivery,
+        open: 0,
+      }
+      handling.handle(message as never, handlers, false)
+      return delivery
+    },
+    /** Ends the attempt that began first. */
+    end(outcome: Outcome) {
+      const job = running.shift()
+      if (job !== undefined) end(job, outcome)
+    },
   }
-  const envelope = { id: '1', source: '/s', type: 'orders.paid', time: '', data: 1 }
-  handling.handle(
-    { key: 'k', source, queue: source.queue, progress, event: envelope, delivery, open: 0 } as never,
-    ['orders.paid'],
-    true,
-  )
-  await until(() => isAcknowledged)
+}
+const done: Outcome = { kind: 'done', result: null, tookMs: 1 }
+
+it('ends of attempts are reported once, however often RabbitMQ refuses to take the retry', async () => {
+  let failures = 3
+  const { handle, end, reported } = attempts(1, async () => {
+    if (failures-- > 0) throw new StoreError('SLUICE_BROKER_NACK', 'its queue is full')
+  })
+  const delivery = handle('k', ['one'])
+  end({ kind: 'retry', error: '{}', delayMs: 5, tookMs: 1 })
+  await until(() => delivery.isAcknowledged)
   expect(reported).toEqual(['retry'])
+})
+
+it('an event that one handler has begun is handled by the other ones, too, though its connection was lost', async () => {
+  const { handle, end, inHand, handling, reported } = attempts(2)
+  handle('other', ['one'])
+  const deliveries = [handle('begun', ['one', 'two']), handle('waiting', ['one'])]
+  for (const delivery of deliveries) delivery.isInHand = false
+  end(done)
+  // Another replica gets both of them again, and looks among the others.
+  expect(['begun', 'waiting'].map((key) => inHand.look(key))).toEqual(['in hand', undefined])
+  end(done)
+  end(done)
+  await until(() => handling.running === 0)
+  expect(['begun', 'waiting'].map((key) => inHand.look(key))).toEqual(['handled', undefined])
+  expect(reported).toEqual(['done', 'done', 'done'])
 })
 
 it('a worker with as many stuck handlers as slots handles what it has in hand as soon as one of them ends', async () => {
