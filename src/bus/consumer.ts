@@ -246,7 +246,10 @@ export class ServiceConsumer {
   async #admitLost({ source, delivery, queue, isSuspect, key }: Read, seen: Progress): Promise<void> {
     if (key !== undefined && delivery.isRedelivered && this.#replicas !== undefined) {
       const isWanted = () => delivery.isInHand && this.#cancelled === undefined
-      if (await this.#replicas.haveHandled(key, isWanted)) return void delivery.ack()
+      const known = await this.#replicas.look(key, isWanted)
+      if (known === 'handled') return void delivery.ack()
+      // This process stops, and the next replica that gets it looks among the others, too.
+      if (known === 'in hand') return void delivery.reject({ requeue: true })
       // Its connection was lost meanwhile, so it comes again.
       if (!delivery.isInHand) return
     }

@@ -99,16 +99,17 @@ export class Replicas {
   }
 
   /**
-   * Resolves to whether another replica has handled the message with this key; while one has it in hand, and `isWanted`, the question is repeated.
+   * Resolves to what the others know of the message with this key. While one has it in hand, and `isWanted`, the question is repeated.
    */
-  async haveHandled(key: string, isWanted: () => boolean): Promise<boolean> {
+  async look(key: string, isWanted: () => boolean): Promise<Known> {
     for (;;) {
-      if (this.#others.size === 0 && this.#knowsAll) return false
+      if (this.#others.size === 0 && this.#knowsAll) return undefined
       const { answered, handled, inHand } = this.#inquire(key)
       await answered
-      if (handled.has(key) || !inHand.has(key)) return handled.has(key)
+      if (handled.has(key)) return 'handled'
+      if (!inHand.has(key)) return undefined
       await this.#options.clock.sleep(repeatMs, undefined, false)
-      if (!isWanted()) return false
+      if (!isWanted()) return 'in hand'
     }
   }
 

@@ -101,6 +101,34 @@ it('a service does not handle again what a replica has handled, when RabbitMQ br
   expect(got).toEqual(['short', 'long'])
 })
 
+it('an event that a replica has in hand is left to it, when another replica that waits for it stops', async () => {
+  let finish = () => {}
+  const done = new Promise<void>((resolve) => (finish = resolve))
+  const got: unknown[] = []
+  const handler = slow.on(async (n) => {
+    got.push(n)
+    await done
+  })
+  const first = await program(url, { service: 'a' }, [handler], 1)
+  const id = newId()
+  await first.events.emit(slow, 'long', { id })
+  await until(() => got.length === 1, 'the first one takes nothing more')
+  // A copy stands for the event that RabbitMQ brings again.
+  await first.events.emit(slow, 'long', { id })
+  const other = await taken(1)
+  const second = await program(url, { service: 'a' }, [handler], 1)
+  await other.die()
+  const observer = await stranger(url)
+  const isTaken = async () => (await observer.findQueue(queue))?.messageCount === 0
+  await until(isTaken, 'the second one waits')
+  await second.worker?.stop()
+  await program(url, { service: 'a' }, [handler], 1)
+  await until(isTaken, 'the third one has it')
+  finish()
+  await until(isEmpty)
+  expect(got).toEqual(['long'])
+})
+
 it('a process does not handle again what it has handled, when the emitter missed the confirmation and sent it again', async () => {
   const got: unknown[] = []
   await program(url, { service: 'a' }, [slow.on((n, { redelivered }) => void got.push([n, redelivered]))])

@@ -36,7 +36,7 @@ it('a replica that has just started learns from the others what each has handled
   await replica(url, { two: 'handled' })
   const { replicas } = await replica(url)
   const keys = ['one', 'two', 'three']
-  expect(await Promise.all(keys.map((key) => replicas.haveHandled(key, wanted)))).toEqual([true, true, false])
+  expect(await Promise.all(keys.map((key) => replicas.look(key, wanted)))).toEqual(['handled', 'handled', undefined])
 })
 
 it('a replica waits while another one has a message in hand, as long as it has the message itself', async () => {
@@ -44,15 +44,15 @@ it('a replica waits while another one has a message in hand, as long as it has t
   const known: Record<string, 'handled' | 'in hand'> = { one: 'in hand', two: 'in hand' }
   const { wants } = await replica(url, known)
   const { replicas } = await replica(url)
-  const one = later(replicas.haveHandled('one', wanted))
+  const one = later(replicas.look('one', wanted))
   await until(() => wants.filter((key) => key === 'one').length > 2, 'there is another question')
   known['one'] = 'handled'
-  expect(await one).toBe(true)
-  expect(await replicas.haveHandled('two', () => false)).toBe(false)
-  const two = later(replicas.haveHandled('two', wanted))
+  expect(await one).toBe('handled')
+  expect(await replicas.look('two', () => false)).toBe('in hand')
+  const two = later(replicas.look('two', wanted))
   // The other one has given it up.
   delete known['two']
-  expect(await two).toBe(false)
+  expect(await two).toBe(undefined)
 })
 
 it('a replica repeats its question to one that was not connected before', async () => {
@@ -62,10 +62,10 @@ it('a replica repeats its question to one that was not connected before', async 
   await replica(proxy.url(url), { one: 'handled' })
   const { replicas } = await replica(url, {}, 30_000)
   // By then it knows the other one.
-  expect(await replicas.haveHandled('one', wanted)).toBe(true)
+  expect(await replicas.look('one', wanted)).toBe('handled')
   await proxy.refuse()
   proxy.reset()
-  const answered = later(replicas.haveHandled('one', wanted))
+  const answered = later(replicas.look('one', wanted))
   await proxy.pass()
-  expect(await answered).toBe(true)
+  expect(await answered).toBe('handled')
 })
