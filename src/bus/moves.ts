@@ -26,7 +26,7 @@ export interface Move {
    * True if it keeps its former binding for now: earlier processes, which lack it in its present queue, may take its
    * events from there.
    */
-  readonly isKept: boolean
+  readonly isBindingKept: boolean
 }
 
 /** How many messages of a queue are divided at a time: other services that start wait meanwhile. */
@@ -78,11 +78,14 @@ export function movesOf(
     const found = placeOf(from.handler, sources)
     if (found === undefined) return []
     const { source: to, handler } = found
-    const isKept = recent.includes(from) && from.queue !== to.queue && recent.some((each) => isInTheWay(each, from, to))
+    const isBindingKept =
+      recent.includes(from) && from.queue !== to.queue && recent.some((each) => isInTheWay(each, from, to))
     const leftMs = Date.parse(from.leftAt)
-    return [{ from, to, handler: handler.name, isNew: last.has(textOf(from)), leftMs, isKept }]
+    return [{ from, to, handler: handler.name, isNew: last.has(textOf(from)), leftMs, isBindingKept }]
   })
-  const gone = new Set(moves.filter(({ handler, isKept }) => !isKept && !replaced.has(handler)).map(({ from }) => from))
+  const gone = new Set(
+    moves.filter(({ handler, isBindingKept }) => !isBindingKept && !replaced.has(handler)).map(({ from }) => from),
+  )
   const needed = new Set([...present, ...others.filter((each) => !gone.has(each))].map(bindingOf))
   const isKept = ({ handler }: Placing) => replaced.has(handler)
   const handlers = [...present.filter((each) => !isReplaced(each)), ...[...last.values()].filter(isKept)]
@@ -155,8 +158,8 @@ export function leftBehind(
   // A message for none of its handlers goes to all others anyway.
   if (moves.length === 0 || progress.handler !== undefined || !isOwn) return []
   const wanted = moves.filter(
-    ({ to, leftMs, isKept }) =>
-      to !== source && (queue !== source.queue || isKept || (isBack && nowMs - leftMs < replacingMs)),
+    ({ to, leftMs, isBindingKept }) =>
+      to !== source && (queue !== source.queue || isBindingKept || (isBack && nowMs - leftMs < replacingMs)),
   )
   return placesOf(progress, queue, [], wanted)
 }

@@ -153,7 +153,7 @@ export class ServiceWorker {
     for (const source of this.#sources) await this.#adopt(source, broker, consumer)
     for (const queue of new Set(moves.map(({ from }) => from.queue)))
       if ((await broker.findQueue(queue)) !== undefined) await consumer.adopt(queue)
-    if (moves.some(({ isKept }) => isKept)) void this.#finishMoves(broker, republisher, consumer)
+    if (moves.some(({ isBindingKept }) => isBindingKept)) void this.#finishMoves(broker, republisher, consumer)
     void watchQueues({ store, broker, names, republisher, alarms, look: () => consumer.look() }, signal)
   }
 
