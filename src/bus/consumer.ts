@@ -72,7 +72,7 @@ export class ServiceConsumer {
       broker,
       names,
       log,
-      isFree: () => this.#handling.isFree,
+      free: () => this.#handling.free,
       take: (delivery, queue) => this.#countSettling(delivery, () => this.#takeSuspect(delivery, queue)),
       synced: () => Promise.all([...this.#consumers.values()].map((consumer) => consumer.flushAcks())),
     })

@@ -52,9 +52,9 @@ export class Handling {
     return this.#turns.length + this.#running.size + this.#settling
   }
 
-  /** True if a slot is free. */
-  get isFree(): boolean {
-    return this.#outlet.free() > 0
+  /** How many slots are free. */
+  get free(): number {
+    return this.#outlet.free()
   }
 
   /** Runs these handlers on a message as soon as there are slots. @param hasSlot a slot is kept for it: at once */

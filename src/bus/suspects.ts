@@ -1,7 +1,8 @@
 /**
  * Messages whose worker was lost. It is not known which of them that worker had begun, so no attempt is counted. They
  * wait in a queue of their own. A process takes one message from it when it can begin it, and the next one only when it
- * has begun the first. So a message that comes back to that queue had begun, and an attempt is counted.
+ * has begun the first. So a message that comes back to that queue had begun, and an attempt is counted. If it does not begin at
+ * once, because other replicas get a question about it, it takes a slot meanwhile, so that no process fetches more than it has slots.
  */
 import type { Channel } from 'amqplib'
 import type { Broker, Delivery } from '../amqp/broker.ts'
@@ -17,8 +18,8 @@ export interface SuspectsOptions {
   broker: Broker
   names: ServiceNames
   log: Log
-  /** Returns whether one could begin now. */
-  isFree(): boolean
+  /** Returns how many could begin now. */
+  free(): number
   /** Begins one of them; `queue`: that of its group. */
   take(delivery: Delivery, queue: string): Promise<void> | undefined
   /** Resolves when the server has carried out all acknowledgements so far. */
@@ -37,6 +38,8 @@ export class Suspects {
   readonly #unread = new Set<string>()
   /** How many messages are being put into the queue of suspects. */
   #adding = 0
+  /** How many were taken from it, and have not begun. */
+  #taking = 0
   #isCancelled = false
   #wakers: (() => void)[] = []
 
@@ -106,9 +109,9 @@ export class Suspects {
 
   /** Reads a queue; resolves when it is empty, and the messages that came from it are settled. */
   async #readAll(queue: string, channel: Channel, inHand: Set<number>): Promise<void> {
-    const { isFree, take } = this.#options
+    const { free, take } = this.#options
     for (;;) {
-      while (!this.#isCancelled && (this.#adding > 0 || !isFree())) await this.#waitForWake()
+      while (!this.#isCancelled && (this.#adding > 0 || free() <= this.#taking)) await this.#waitForWake()
       const message = this.#isCancelled ? false : await channel.get(queue)
       if (message === false) {
         if (inHand.size === 0) return
@@ -120,10 +123,22 @@ export class Suspects {
       const received = new Received(inHand, message, write, () => this.wake())
       inHand.add(message.fields.deliveryTag)
       const group: unknown = message.properties.headers?.[queueHeader]
-      const taken = take(received, typeof group === 'string' ? group : '')
-      taken?.catch(() => received.reject({ requeue: true }))
+      void this.#count(received, take(received, typeof group === 'string' ? group : ''))
       // By then the handler has done the work of its first turn.
       await new Promise<void>((resolve) => setImmediate(resolve))
+    }
+  }
+
+  async #count(received: Delivery, taken: Promise<void> | undefined): Promise<void> {
+    if (taken === undefined) return
+    this.#taking++
+    try {
+      await taken
+    } catch {
+      received.reject({ requeue: true })
+    } finally {
+      this.#taking--
+      this.wake()
     }
   }
 

@@ -21,7 +21,7 @@ it('messages of a lost worker cannot be settled any more when their channel is o
     broker: { use: (commands: (on: unknown) => Promise<unknown>) => commands(channel) } as never,
     names: { suspects: 'suspects', formerSuspects: undefined } as never,
     log: silent,
-    isFree: () => true,
+    free: () => 1,
     take: (delivery) => void taken.push(delivery),
     synced: async () => {},
   })
@@ -52,7 +52,7 @@ it('a message that is put aside while a look at the others ends is taken at once
     } as never,
     names: { suspects: 'suspects', formerSuspects: undefined } as never,
     log: silent,
-    isFree: () => true,
+    free: () => 1,
     take: (delivery) => void taken.push(delivery),
     synced: async () => {},
   })
@@ -63,4 +63,37 @@ it('a message that is put aside while a look at the others ends is taken at once
   close()
   await until(() => taken.length === 1, 'it is taken')
   taken[0]?.ack()
+})
+
+it('messages that wait for an answer of other replicas take slots, so that no more than these are fetched', async () => {
+  let [left, tag] = [5, 0]
+  const channel = Object.assign(new EventEmitter(), {
+    async get() {
+      const fields = { deliveryTag: ++tag }
+      return left-- > 0 ? { content: Buffer.from('{}'), properties: { headers: {} }, fields } : false
+    },
+    ack() {},
+  })
+  const answers: (() => void)[] = []
+  const suspects = new Suspects({
+    broker: { use: (commands: (on: unknown) => Promise<unknown>) => commands(channel) } as never,
+    names: { suspects: 'suspects', formerSuspects: undefined } as never,
+    log: silent,
+    free: () => 2,
+    async take(delivery) {
+      await new Promise<void>((resolve) => answers.push(resolve))
+      delivery.ack()
+    },
+    synced: async () => {},
+  })
+  suspects.look()
+  await until(() => answers.length >= 2, 'two are taken')
+  // After each one it goes on in the next turn.
+  for (let turn = 0; turn < 10; turn++) await new Promise((resolve) => setImmediate(resolve))
+  expect(answers).toHaveLength(2)
+  answers[0]?.()
+  await until(() => answers.length > 2, 'the next one is taken')
+  expect(answers).toHaveLength(3)
+  suspects.cancel()
+  for (const answer of answers) answer()
 })
