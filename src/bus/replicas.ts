@@ -32,6 +32,8 @@ interface Note {
   /** Those of them that the sender of the answer has handled, and that it has in hand. */
   handled?: string[]
   inHand?: string[]
+  /** True if its sender answers no more. */
+  isLast?: boolean
 }
 
 /** A question that is open. */
@@ -95,7 +97,11 @@ export class Replicas {
 
   /** Answers no more. */
   async close(): Promise<void> {
-    await (await this.#consumer)?.cancel()
+    const consumer = await this.#consumer
+    if (consumer === undefined) return
+    await consumer.cancel()
+    // Otherwise their next questions would wait for it.
+    this.#send({ n: 0, isLast: true })
   }
 
   /**
@@ -142,25 +148,39 @@ export class Replicas {
     return this.#next
   }
 
-  /** Those that are still silent are gone, or will announce themselves. */
+  /** Those that are still silent are gone, or their answers were late or lost: these answer the question which replicas there are. */
   #giveUp({ n, silent, close }: Question): void {
-    if (this.#questions.delete(n)) for (const each of silent) this.#others.delete(each)
+    if (this.#questions.delete(n)) {
+      for (const each of silent) this.#others.delete(each)
+      this.#send({ n: 0, keys: [] })
+    }
     close()
   }
 
   #receive({ body }: Pick<Delivery, 'body'>): void {
-    const { from, n, keys, handled = [], inHand = [] } = read(body)
+    const { from, n, keys, handled = [], inHand = [], isLast = false } = read(body)
     if (from === '' || from === this.#queue) return
+    if (isLast) return this.#forget(from)
     this.#others.add(from)
     if (keys !== undefined) return this.#answer(from, n, keys)
     const question = this.#questions.get(n)
     if (question === undefined) return
     for (const key of handled) question.handled.add(key)
     for (const key of inHand) question.inHand.add(key)
-    question.silent.delete(from)
-    if (question.silent.size > 0 && [...question.keys].some((key) => !question.handled.has(key))) return
+    this.#waitForOthers(question, from)
+  }
+
+  #forget(other: string): void {
+    this.#others.delete(other)
+    for (const question of this.#questions.values()) this.#waitForOthers(question, other)
+  }
+
+  /** Waits no longer for `from`, and ends the question if it need not wait for the others. */
+  #waitForOthers({ n, keys, handled, silent, close }: Question, from: string): void {
+    silent.delete(from)
+    if (silent.size > 0 && [...keys].some((key) => !handled.has(key))) return
     this.#questions.delete(n)
-    question.close()
+    close()
   }
 
   #answer(to: string, n: number, keys: readonly string[]): void {
@@ -195,11 +215,12 @@ function read(body: Buffer): Note {
       keys,
       handled = [],
       inHand = [],
+      isLast = false,
     } = JSON.parse(body.toString()) as { [field in keyof Note]?: unknown }
     const lists = [keys ?? [], handled, inHand]
     const areKeys = lists.every((list) => Array.isArray(list) && list.every((key) => typeof key === 'string'))
     if (typeof from !== 'string' || typeof n !== 'number' || !areKeys) return none
-    return { from, n, ...(keys === undefined ? {} : { keys }), handled, inHand } as Note
+    return { from, n, ...(keys === undefined ? {} : { keys }), handled, inHand, isLast: isLast === true } as Note
   } catch {
     return none
   }

@@ -1,5 +1,8 @@
 /** Questions among the replicas of a service, about a message that RabbitMQ brings again. */
 import { expect, it, onTestFinished } from 'vitest'
+import type { Broker } from '../../src/amqp/broker.ts'
+import type { Message } from '../../src/amqp/publisher.ts'
+import type { Topology } from '../../src/amqp/topology.ts'
 import { ServiceNames } from '../../src/bus/names.ts'
 import { Replicas } from '../../src/bus/replicas.ts'
 import { systemClock } from '../../src/core/clock.ts'
@@ -14,9 +17,16 @@ const wanted = () => true
 /** Starts a replica of the service `a` that knows this of messages, and waits so long for others. */
 async function replica(url: string, known: Record<string, 'handled' | 'in hand'> = {}, patienceMs = 1_000) {
   const broker = await stranger(url)
+  let [aheadMs, drops] = [0, 0]
+  const lossy = {
+    declare: (topology: Topology) => broker.declare(topology),
+    consume: (...how: Parameters<Broker['consume']>) => broker.consume(...how),
+    publish: (message: Message) => (drops-- > 0 ? Promise.reject(new Error('lost')) : broker.publish(message)),
+  } as Broker
   const wants: string[] = []
   const clock = {
     ...systemClock,
+    monotonicMs: () => systemClock.monotonicMs() + aheadMs,
     after: (_: number, then: () => void) => systemClock.after(patienceMs, then),
     sleep: () => new Promise<void>((resolve) => setImmediate(resolve)),
   }
@@ -25,9 +35,15 @@ async function replica(url: string, known: Record<string, 'handled' | 'in hand'>
     return known[key]
   }
   const names = new ServiceNames('a', { isQuorum: false, archive: undefined, isCelery: false })
-  const replicas = new Replicas({ broker, names, clock, log: silent, look })
+  const replicas = new Replicas({ broker: lossy, names, clock, log: silent, look })
   await replicas.open()
-  return { replicas, wants }
+  return {
+    replicas,
+    wants,
+    /** From then on it counts with all others to be known. */
+    knowAll: () => (aheadMs = 3_600_000),
+    dropNext: () => (drops = 1),
+  }
 }
 
 it('a replica that has just started learns from the others what each has handled', async () => {
@@ -68,4 +84,26 @@ it('a replica repeats its question to one that was not connected before', async 
   const answered = later(replicas.look('one', wanted))
   await proxy.pass()
   expect(await answered).toBe('handled')
+})
+
+it('a replica whose answer was lost gets the next question', async () => {
+  const { url } = await freshBroker()
+  const { dropNext } = await replica(url, { one: 'handled' })
+  const { replicas, knowAll } = await replica(url)
+  expect(await replicas.look('one', wanted)).toBe('handled')
+  knowAll()
+  dropNext()
+  expect(await replicas.look('one', wanted)).toBe(undefined)
+  await until(async () => (await replicas.look('one', wanted)) === 'handled')
+})
+
+it('no question waits for a replica that has stopped', async () => {
+  const { url } = await freshBroker()
+  const other = await replica(url, { one: 'handled' })
+  // It would wait for longer than this test.
+  const { replicas, knowAll } = await replica(url, {}, 1_000_000)
+  expect(await replicas.look('one', wanted)).toBe('handled')
+  knowAll()
+  await other.replicas.close()
+  expect(await replicas.look('one', wanted)).toBe(undefined)
 })
