@@ -3,7 +3,7 @@ import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { RecentMap } from '../core/recent-map.ts'
 
-/** How many kinds are remembered, each with how many of its requests go together. */
+/** How many kinds are remembered. */
 const kindsMax = 1_000
 
 /** When a request's turn comes, and how it leaves the line before that; see the fields. */
@@ -27,8 +27,9 @@ export interface TurnstileOptions<Request, Answer> {
   readonly together: number
   readonly clock: Clock
   /**
-   * If the store does not answer a statement, nor has answered any for so many ms, the requests that have been in line for
-   * so long fail with it. Otherwise each would wait for its own time-out, and a long line for minutes.
+   * If the store does not answer a statement, nor has answered any of its kind for so many ms, the requests of this kind
+   * that have been in line for so long fail with it; those of all kinds, if it has answered none at all. Otherwise each
+   * would wait for its own time-out, and a long line for minutes.
    */
   readonly patienceMs: number
   /** Sends requests of the same kind in one statement; resolves to their answers, in the same order. */
@@ -36,6 +37,20 @@ export interface TurnstileOptions<Request, Answer> {
   /** Returns whether an answer that arrives now took so long that fewer requests should go together. */
   isOld(answer: Answer): boolean
 }
+
+/** What is remembered of a kind. */
+interface Kind {
+  /**
+   * How many of its requests go together now. It begins with one, because a cold process is slow. It grows by one with each
+   * statement that has so many, and halves when an answer is old: the first of a statement waits for the last. How long a
+   * grant lives, and how long a statement takes, differs from kind to kind.
+   */
+  readonly together: number
+  /** When the store last answered one of its statements, in monotonic ms. */
+  readonly answeredMs: number
+}
+
+const unknown: Kind = { together: 1, answeredMs: -Infinity }
 
 /** A request in line. */
 interface Waiting<Request, Answer> {
@@ -58,14 +73,8 @@ export class Turnstile<Request, Answer> {
   readonly #lines = new Map<string, Set<Waiting<Request, Answer>>>()
   /** The kind of each statement under way. */
   readonly #underway: string[] = []
-  /**
-   * How many requests of each kind go together now. It begins with one, because a cold process is slow. It grows by one with
-   * each statement that has so many, and halves when an answer is old: the first of a statement waits for the last. How long
-   * a grant lives, and how long a statement takes, differs from kind to kind.
-   */
-  readonly #together = new RecentMap<string, number>(kindsMax)
-
-  /** When the store last answered, in monotonic ms. */
+  readonly #kinds = new RecentMap<string, Kind>(kindsMax)
+  /** When the store last answered a statement of any kind, in monotonic ms. */
   #answeredMs = -Infinity
 
   constructor(options: TurnstileOptions<Request, Answer>) {
@@ -116,7 +125,7 @@ export class Turnstile<Request, Answer> {
     for (const [kind, line] of this.#lines) {
       if (this.#underway.length >= most) return
       if (this.#underway.filter((one) => one === kind).length >= mostOfKind) continue
-      const some = first(line, this.#togetherOf(kind))
+      const some = first(line, this.#kindOf(kind).together)
       for (const one of some) one.leave()
       // To the end, where this loop comes to it again.
       if (this.#lines.delete(kind)) this.#lines.set(kind, line)
@@ -126,16 +135,18 @@ export class Turnstile<Request, Answer> {
 
   async #send(kind: string, some: readonly Waiting<Request, Answer>[]): Promise<void> {
     const { send, isOld, together, clock } = this.#options
-    const isFull = some.length >= this.#togetherOf(kind)
+    const isFull = some.length >= this.#kindOf(kind).together
     this.#underway.push(kind)
     try {
       const answers = await send(some.map(({ request }) => request))
       this.#answeredMs = clock.monotonicMs()
-      if (answers.some(isOld)) this.#together.set(kind, Math.max(1, Math.floor(some.length / 2)))
-      else if (isFull) this.#together.set(kind, Math.min(together, this.#togetherOf(kind) + 1))
+      const before = this.#kindOf(kind).together
+      const grown = isFull ? Math.min(together, before + 1) : before
+      const next = answers.some(isOld) ? Math.max(1, Math.floor(some.length / 2)) : grown
+      this.#kinds.set(kind, { together: next, answeredMs: this.#answeredMs })
       for (const [i, { resolve }] of some.entries()) resolve(answers[i] as Answer)
     } catch (error) {
-      if (error instanceof StoreError) this.#failUnanswered(error)
+      if (error instanceof StoreError) this.#failUnanswered(kind, error)
       for (const { reject } of some) reject(error)
     } finally {
       this.#underway.splice(this.#underway.indexOf(kind), 1)
@@ -143,15 +154,15 @@ export class Turnstile<Request, Answer> {
     }
   }
 
-  #togetherOf(kind: string): number {
-    return this.#together.get(kind) ?? 1
+  #kindOf(kind: string): Kind {
+    return this.#kinds.get(kind) ?? unknown
   }
 
-  #failUnanswered(error: StoreError): void {
+  #failUnanswered(kind: string, error: StoreError): void {
     const beforeMs = this.#options.clock.monotonicMs() - this.#options.patienceMs
-    if (this.#answeredMs > beforeMs) return
-    for (const line of this.#lines.values())
-      for (const waiting of line) if (waiting.sinceMs <= beforeMs) waiting.reject(error)
+    if (this.#kindOf(kind).answeredMs > beforeMs) return
+    const lines = this.#answeredMs > beforeMs ? [this.#lines.get(kind) ?? []] : this.#lines.values()
+    for (const line of lines) for (const waiting of line) if (waiting.sinceMs <= beforeMs) waiting.reject(error)
   }
 }
 

@@ -9,7 +9,7 @@ const patienceMs = 2_000
 const late = () => new Error('too late')
 
 /** A request that holds the way until a test ends it, and a line behind it. */
-function stage(together = 1) {
+function stage(together = 1, most = 1) {
   const world = new World()
   /** The statements, each with its requests. */
   const passed: string[] = []
@@ -21,7 +21,7 @@ function stage(together = 1) {
   }
   const isOld = (answer: string) => answer === 'answer to old'
   const clock = world.clock(0, 1)
-  const turnstile = new Turnstile({ most: 1, mostOfKind: 1, together, clock, patienceMs, send, isOld })
+  const turnstile = new Turnstile({ most, mostOfKind: 1, together, clock, patienceMs, send, isOld })
   const enter = (name: string, ms = Infinity, signal?: AbortSignal, kind = 'kind') =>
     later(turnstile.pass(kind, name, { ms, late, signal }))
   const enterAt = (place: number, name: string) => later(turnstile.pass('kind', name, { place, ms: Infinity, late }))
@@ -63,6 +63,19 @@ it('a turnstile lets nobody wait again for a store that has kept them waiting', 
   for (const one of [held, first, second]) await expect(one).rejects.toThrow('no answer in time')
   await young
   expect(passed).toEqual(['young'])
+})
+
+it('those of a kind that the store does not answer fail together, while it answers other kinds', async () => {
+  const { world, held, end, passed, enter } = stage(1, 3)
+  const [{ reject }, behind] = [end(), enter('behind')]
+  const others = ['first of all', 'other'].map((name) => enter(name, Infinity, undefined, 'other kind'))
+  await world.runUntil(patienceMs)
+  await enter('third', Infinity, undefined, 'third kind')
+  reject(new StoreError('SLUICE_STORE_UNREACHABLE', 'no answer in time'))
+  for (const one of [held, behind]) await expect(one).rejects.toThrow('no answer in time')
+  end().resolve()
+  await Promise.all(others)
+  expect(passed).toEqual(['third', 'other'])
 })
 
 it('more and more requests of one kind that wait go together, in order, each with its own answer', async () => {
