@@ -167,6 +167,12 @@ export class Acquirer {
     })
   }
 
+  /** Keeps takers in the store's line while their requests wait here to be sent. */
+  async renewTakers(requests: readonly GrantRequest[]): Promise<void> {
+    const lines = requests.flatMap(({ taker }) => taker?.line ?? [])
+    await this.#store.call('renew_takers', [lines, this.#storeClock.cap(this.#store.clock.monotonicMs())])
+  }
+
   /** Requests that the second limiter confirms a grant of the store. */
   async confirm({ pending, buckets, units, job }: GrantRequest, answer: StoreAnswer): Promise<PeerAnswer> {
     const { redis_epoch: epoch, fromMs, fresh_us: lifeUs } = answer

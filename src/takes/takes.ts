@@ -39,6 +39,8 @@ export interface TakesOptions {
 const awayMs = 2_000
 /** How often the store's epoch is checked, while there are takes. */
 const lookMs = 2_000
+/** How often takers are kept in the store's line while their requests wait here (takes/renew_takers.sql). */
+const renewMs = 2_000
 /** The takes of one Sluice. */
 export class Takes implements Taker {
   readonly #options: TakesOptions
@@ -47,6 +49,7 @@ export class Takes implements Taker {
   readonly #epoch: StoreEpoch
   #lookedMs = -Infinity
   #looking: Promise<void> | undefined
+  #renewedMs = -Infinity
   readonly #holder: LeaseHolder
   readonly #outage: StoreOutage
   readonly #waiters: Waiters
@@ -70,6 +73,7 @@ export class Takes implements Taker {
       patienceMs: awayMs,
       send: async (requests) => {
         this.#checkOpen()
+        this.#renewTakers()
         return this.#acquirer.requestTogether(requests)
       },
       isOld: (answer) => isHalfOver(answer, store.clock.monotonicMs()),
@@ -165,6 +169,17 @@ export class Takes implements Taker {
     }
     // The first takes of a process may begin at one time.
     await this.#looking
+  }
+
+  /** Requests wait for their turn to be sent only while others are sent, so each of these is an occasion. */
+  #renewTakers(): void {
+    const { clock, log } = this.#options.store
+    if (clock.monotonicMs() - this.#renewedMs < renewMs) return
+    const waiting = this.#turnstile.placed
+    if (waiting.length === 0) return
+    this.#renewedMs = clock.monotonicMs()
+    const renewing = this.#track(this.#acquirer.renewTakers(waiting))
+    renewing.catch((error: unknown) => log.debug('takers could not be kept in line', { err: error }))
   }
 
   /** Ends takes that wait, and gives back all places. */

@@ -114,6 +114,13 @@ export class Turnstile<Request, Answer> {
     })
   }
 
+  /** The requests in line that have a place in the store's line. */
+  get placed(): Request[] {
+    return [...this.#lines.values()].flatMap((line) =>
+      [...line].filter(({ place }) => place < Infinity).map(({ request }) => request),
+    )
+  }
+
   #lineOf(kind: string): Set<Waiting<Request, Answer>> {
     const line = this.#lines.get(kind) ?? new Set()
     this.#lines.set(kind, line)

@@ -9,7 +9,15 @@ import { schedule } from '../../src/schedule/schedule.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { task } from '../../src/tasks/task.ts'
 import { isLong } from '../long.ts'
-import { acquire, acquireTogether, endTakes, expireHolders, further, renewHolder } from '../takes/engine.ts'
+import {
+  acquire,
+  acquireTogether,
+  endTakes,
+  expireHolders,
+  further,
+  renewHolder,
+  renewTakers,
+} from '../takes/engine.ts'
 import { isSql, readAll } from '../repository.ts'
 import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
@@ -196,7 +204,10 @@ describe('locks', () => {
     const grants = [randomUUID(), randomUUID(), randomUUID()]
     const members = ['locks.pool:b', 'locks.pool:a', 'locks.seats']
     for (const [i, take] of members.entries()) await acquire(db, take, { grant: grants[i] ?? '', lifeMs: 15_000 })
-    for (let i = 0; i < 4; i++) await acquire(db, 'locks.seats', { line: newId(), waitUs: 9_000_000 })
+    const lines = [0, 1, 2, 3].map(() => newId())
+    for (const line of lines) await acquire(db, 'locks.seats', { line, waitUs: 9_000_000 })
+    await set('update sluice.taker set alive_until = 0')
+    await renewTakers(db, lines)
     await renewHolder(db, newId())
     await endTakes(db, grants.slice(0, 2), members.slice(0, 2), [1, 1])
     await endTakes(db, grants, [null, null, null], [0, 0, 0])

@@ -12,6 +12,7 @@ export const takeCalls = {
   acquire: 'acquire_grants',
   end: 'end_takes',
   renew: 'renew_holder',
+  renewTakers: 'renew_takers',
   settle: 'settle_take',
 } satisfies Record<string, FunctionName>
 
@@ -161,7 +162,17 @@ export async function takersRead(tx: Queryable): Promise<number> {
 
 /** How many takers keep the next unit of a bucket for themselves. */
 export function takersWithTurn(db: Queryable): Promise<number> {
-  return found(db, 'select from sluice.taker where reserves and cost = 1')
+  return found(db, `select from sluice.taker where reserves and cost = 1 and alive_until > ${limiterNow('null')}`)
+}
+
+/** Lets the time of all takers in line be over, as if none had repeated its request. */
+export async function lapseTakers(db: Queryable): Promise<void> {
+  await db.query('update sluice.taker set alive_until = 0')
+}
+
+/** Keeps takers in their lines, as their process does. */
+export async function renewTakers(db: Queryable, lines: readonly string[]): Promise<void> {
+  await sqlOn(db).call(takeCalls.renewTakers, [lines, null])
 }
 
 /** Takes a taker out of its line. */

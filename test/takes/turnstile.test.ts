@@ -26,7 +26,7 @@ function stage(together = 1, most = 1) {
     later(turnstile.pass(kind, name, { ms, late, signal }))
   const enterAt = (place: number, name: string) => later(turnstile.pass('kind', name, { place, ms: Infinity, late }))
   const held = enter('first of all')
-  return { world, held, end: () => end, passed, enter, enterAt }
+  return { world, turnstile, held, end: () => end, passed, enter, enterAt }
 }
 
 it('a turnstile lets the next one pass, in order, when one has ended', async () => {
@@ -76,6 +76,15 @@ it('those of a kind that the store does not answer fail together, while it answe
   end().resolve()
   await Promise.all(others)
   expect(passed).toEqual(['third', 'other'])
+})
+
+it('those that wait with a place are known, until it is their turn', async () => {
+  const { turnstile, held, end, enter, enterAt } = stage()
+  const line = [enterAt(2, 'second'), enter('new'), enterAt(1, 'first')]
+  expect(turnstile.placed).toEqual(['second', 'first'])
+  end().resolve()
+  await Promise.all([held, ...line])
+  expect(turnstile.placed).toEqual([])
 })
 
 it('more and more requests of one kind that wait go together, in order, each with its own answer', async () => {

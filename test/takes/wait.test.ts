@@ -6,12 +6,25 @@ import { useSluice } from '../../src/default-sluice.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { mainEngines, quietTask } from '../claim/engine.ts'
 import { bigintMax } from '../claim/parked-stage.ts'
-import { until } from '../until.ts'
-import { addPlace, giveUpHolders, heldUntilUs, holderOf, losePlace, placesTaken, takersInLine } from './engine.ts'
+import { later, until } from '../until.ts'
+import {
+  acquire,
+  addPlace,
+  giveUpHolders,
+  heldUntilUs,
+  holderOf,
+  lapseTakers,
+  losePlace,
+  placesTaken,
+  takeCalls,
+  takersInLine,
+  takersWithTurn,
+} from './engine.ts'
 
 const rare = limit('rare', { window: '1/h' })
 const one = limit('one', { concurrency: 1 })
 const two = limit('two', { concurrency: 2 })
+const busy = limit('busy', { concurrency: 1 })
 /** Shortens waits that take seconds by design, above all renewals. */
 const { sleep } = systemClock
 const hasty: typeof systemClock = { ...systemClock, sleep: (ms, signal, ref) => sleep(ms / 20, signal, ref) }
@@ -20,7 +33,7 @@ describe.each(mainEngines)('waiting takes on $name', (engine) => {
   let sluice: Sluice
   beforeAll(async () => {
     sluice = await Sluice.open({ store: await engine.store(), clock: hasty })
-    await sluice.define([quietTask('any', [rare, one, two])])
+    await sluice.define([quietTask('any', [rare, one, two, busy])])
     useSluice(sluice)
   })
   afterAll(async () => {
@@ -44,6 +57,31 @@ describe.each(mainEngines)('waiting takes on $name', (engine) => {
     await Promise.all(waiting)
     expect(order).toEqual([0, 1, 2, 3, 4])
     expect(await inLine()).toBe(0)
+  })
+
+  it('stay in the line of all processes while those before them hold up their requests', async () => {
+    const first = await busy.take()
+    const waiting = Array.from({ length: 3 }, () => later(busy.take().then((place) => place.release())))
+    await until(async () => (await inLine()) === 3, 'all wait')
+    const call = sluice.db.call.bind(sluice.db)
+    const kept: (() => void)[] = []
+    sluice.db.call = async (name, sql, params) => {
+      const isKept = name === takeCalls.acquire && String(params[1]) === 'busy'
+      if (isKept) await new Promise<void>((resolve) => kept.push(resolve))
+      return call(name, sql, params)
+    }
+    await until(() => kept.length === 2, 'as many as pass at a time are under way')
+    await lapseTakers(sluice.db)
+    const isKeptInLine = async () => {
+      await one.tryTake().then(({ lease }) => lease?.release())
+      return (await takersWithTurn(sluice.db)) === 1
+    }
+    await until(isKeptInLine, 'the one that waits for its turn to be sent is in line')
+    await first.release()
+    expect(await acquire(sluice.db, 'busy')).toMatchObject({ granted: false })
+    sluice.db.call = call
+    for (const goOn of kept) goOn()
+    await Promise.all(waiting)
   })
 
   it('end at once when they cannot be granted in time, and when their time is over', async () => {

@@ -211,8 +211,9 @@ create table sluice.renewal (
   bucket bigint primary key
 );
 
--- Takers that wait for room in buckets, a row for each bucket, in the order of n. A taker that does not repeat its
--- request by alive_until is gone. Reads start at a time, so that they never read the rows of earlier takers.
+-- Takers that wait for room in buckets, a row for each bucket, in the order of n. A taker that neither repeats its
+-- request by alive_until nor is renewed is gone. Reads start at a time, so that they never read the rows of earlier
+-- takers.
 -- reserves: others leave its cost free in this bucket (takes/queue_taker.sql).
 -- The row of a bucket with the nil UUID is no taker: it only stops grants ahead until alive_until, behind all others
 -- (limits/takers/stop_grants_ahead.sql).
