@@ -2,6 +2,7 @@
 import { StoreError } from '../core/errors.ts'
 import { writeJson } from '../celery/json.ts'
 import { type TaskMessage, withoutBrokers } from '../celery/task-message.ts'
+import { parkedKey } from '../celery/unacked.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import type { Log } from '../core/log.ts'
 import type { CeleryBroker } from './broker.ts'
@@ -14,9 +15,6 @@ const headerMax = 500
 function parkingOf(queue: string): string {
   return `${queue}.parked`
 }
-
-/** The queue of those that the broker does not take there, because the key is no list, for example, or a right is lacking. */
-const otherParking = 'sluice.parked'
 
 /** Puts a copy of a message aside. Resolves to its queue when the broker has it; the errors are those of the broker. */
 export async function park(
@@ -38,7 +36,7 @@ export async function park(
     })
   } catch (error) {
     if (error instanceof StoreError) throw error
-    const parked = await send(short(), otherParking, `from the queue "${queue}": ${reason}`)
+    const parked = await send(short(), parkedKey, `from the queue "${queue}": ${reason}`)
     log.error('a queue for messages that cannot be carried out is refused', { queue: parking, err: error })
     return parked
   }

@@ -5,21 +5,22 @@ import type { Log } from '../core/log.ts'
 export interface Traffic {
   published: number
   delivered: number
-  acknowledged: number
+  /** Acknowledged, rejected or put back. */
+  settled: number
 }
 
-export const noTraffic = (): Traffic => ({ published: 0, delivered: 0, acknowledged: 0 })
+export const noTraffic = (): Traffic => ({ published: 0, delivered: 0, settled: 0 })
 
 /** Logs the traffic of a process that ends, and how much that was for each of its jobs. `jobs`: how many, and their name */
 export function logTraffic(
   log: Log,
   who: string,
-  { published, delivered, acknowledged }: Readonly<Traffic>,
+  { published, delivered, settled }: Readonly<Traffic>,
   jobs: readonly [count: number, name: string],
 ): void {
   if (published + delivered === 0) return
   const [count, name] = jobs
-  const [sent, received, settled] = [published, delivered, acknowledged].map((n) => (n / count).toFixed(2))
-  const each = count === 0 ? '' : `: ${sent}, ${received} and ${settled} for each of ${count} ${name}`
-  log.info(`${who} has published ${published} messages, received ${delivered} and acknowledged ${acknowledged}${each}`)
+  const [sent, received, ended] = [published, delivered, settled].map((n) => (n / count).toFixed(2))
+  const each = count === 0 ? '' : `: ${sent}, ${received} and ${ended} for each of ${count} ${name}`
+  log.info(`${who} has published ${published} messages, received ${delivered} and settled ${settled}${each}`)
 }

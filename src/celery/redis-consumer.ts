@@ -234,8 +234,12 @@ export class RedisConsumer {
       putOff: (message, afterMs) => {
         const copy = writeEnvelope(message, { exchange: '', routingKey: queue }, randomUUID(), true)
         const { priority } = message
-        this.#traffic.published++
-        const act = () => this.#held.putOff(tag, { afterMs, queue, priority, text: copy, isEnded: taken.isEnded })
+        const act = async () => {
+          const { isEnded } = taken
+          const isDone = await this.#held.putOff(tag, { afterMs, queue, priority, text: copy, isEnded })
+          this.#traffic.published++
+          return isDone
+        }
         return taken.isEnded ? act() : this.#settle(taken, act).catch((error: unknown) => this.#keep(taken, error))
       },
     })
@@ -254,8 +258,8 @@ export class RedisConsumer {
   async #settle(taken: TakenHere, act: () => Promise<boolean>): Promise<boolean> {
     if (!taken.isHeld) return false
     this.#taken.delete(taken.tag)
-    this.#traffic.acknowledged++
     const isDone = await act()
+    this.#traffic.settled++
     taken.isHeld = false
     if (this.#isFull) this.#pause.abort()
     return isDone

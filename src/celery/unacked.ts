@@ -27,7 +27,10 @@ export interface Taken {
   text: string
 }
 
-/** The list of messages that nobody can read, for people. */
+/**
+ * The list, or the queue of RabbitMQ, of messages for people: those that nobody can read, and those that the broker does not take in the
+ * queue where they are put aside, because its key is no list, for example, or a right is lacking.
+ */
 export const parkedKey = 'sluice.parked'
 /** The messages that wait for a time, by that time: wall time of Redis in s. */
 export const waitingKey = 'sluice.waiting'

@@ -48,8 +48,9 @@ async function readCeleryQueues(sql: StorageAt['sql']): Promise<string[]> {
 const answerMs = 1_000
 
 /**
- * Counts the messages that workers hold unacknowledged, by queue, whoever has sent them: RabbitMQ itself does not show that over AMQP.
- * Celery's workers, and ours that read Celery's queues, answer. Undefined: none has answered.
+ * Counts the messages that workers hold unacknowledged, by the routing key with which they were sent, by default the name of the queue:
+ * RabbitMQ itself does not show that over AMQP. Celery's workers, and ours that read Celery's queues, answer. Undefined:
+ * none has answered.
  */
 async function readUnacknowledged(broker: Broker): Promise<Map<string, number> | undefined> {
   const control = await controlOver(carrierOver(broker), silent)
@@ -89,12 +90,14 @@ async function judged(
     if ((found?.messageCount ?? 0) > depthMax) deep++
   }
   const depth = [`${many(messages, 'message')} in their queues`]
-  const held = celery.length === 0 ? undefined : await readUnacknowledged(broker)
+  // A request needs rights that a user who only looks may lack.
+  const held = celery.length === 0 ? undefined : await readUnacknowledged(broker).catch(() => null)
   for (const queue of celery) {
     const found = await broker.findQueue(queue).catch(() => undefined)
     if (found?.consumerCount === 0) idle++
     if (found === undefined) continue
-    const inHand = held === undefined ? 'no worker answers' : `${held.get(queue) ?? 0} unacknowledged at workers`
+    const shown = held === undefined ? 'no worker answers' : `${held?.get(queue) ?? 0} unacknowledged at workers`
+    const inHand = held === null ? 'what workers hold is unknown' : shown
     depth.push(`${many(found.messageCount, 'message')} in "${queue}" (${inHand})`)
   }
   const faults = [

@@ -29,7 +29,7 @@ it.for(kinds.flatMap((kind) => [true, false].map((hasStore) => ({ kind, hasStore
     // Results in Redis are keys.
     const sent = kind === 'Redis' ? 0 : 4
     const each = `${kind === 'Redis' ? '0.00' : '1.00'}, 1.00 and 1.00 for each of 4 ${hasStore ? 'calls' : 'tasks'}`
-    const said = `has published ${sent} messages, received 4 and acknowledged 4: ${each}`
+    const said = `has published ${sent} messages, received 4 and settled 4: ${each}`
     expect(lines.filter((line) => line.includes('has published'))).toEqual([expect.stringContaining(said)])
   },
 )

@@ -1,5 +1,6 @@
 /** Messages in Redis that wait for a time, as those that a limit denies. */
 import { describe, expect, it } from 'vitest'
+import { noTraffic } from '../../src/amqp/traffic.ts'
 import { waitingKey } from '../../src/celery/unacked.ts'
 import { heldIndexKey, heldKey } from '../../src/celery/kombu.ts'
 import type { RedisConsumerOptions, RedisDelivery } from '../../src/celery/redis-consumer.ts'
@@ -152,7 +153,8 @@ describe('a worker of ours on Redis', () => {
     })
     const visibleAfterMs = 400
     await producer.delay('add', [1])
-    const { got } = await receive({ visibleAfterMs }, on)
+    const traffic = noTraffic()
+    const { got } = await receive({ visibleAfterMs, traffic }, on)
     await until(() => got.length === 1)
     const other = await receive({ visibleAfterMs })
     const score = async () =>
@@ -165,5 +167,6 @@ describe('a worker of ours on Redis', () => {
     isFull = false
     expect(await putOff()).toBe(true)
     expect([await number('ZCARD', waitingKey), await number('HLEN', heldKey)]).toEqual([1, 0])
+    expect(traffic).toEqual({ published: 1, delivered: 1, settled: 1 })
   })
 })

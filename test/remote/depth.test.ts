@@ -16,7 +16,8 @@ import { until } from '../until.ts'
 it('the alarm is raised, and status names it, when more wait in the queue than is allowed, whoever has sent them', async ({
   onTestFinished,
 }) => {
-  const [{ url: store }, { url }] = await Promise.all([freshDatabase(), freshBroker()])
+  const [{ url: store }, host] = await Promise.all([freshDatabase(), freshBroker()])
+  const { url } = host
   const broker = await openBroker({ url, name: 'test', log })
   onTestFinished(() => broker.close())
   await broker.declare({ queues: [{ name: 'mail' }] })
@@ -30,6 +31,14 @@ it('the alarm is raised, and status names it, when more wait in the queue than i
   expect(raised).toEqual([{ alarm: 'depth', subject: 'mail', isRaised: true, value: 5 }])
   const at = { sql: sqlOn(sluice.db, 'sluice'), schema: 'sluice', isEmbedded: false }
   expect((await fleet(at, url))?.text).toContain('0 messages in their queues, 5 messages in "mail" (no worker answers)')
+  // A user who may look at queues, and may declare none.
+  const [user, vhost, by] = ['watcher', host.name, 'test'].map((text) => `<<"${text}">>`)
+  await host.evaluate(
+    `rabbit_auth_backend_internal:add_user(${user}, <<"secret">>, ${by}), ` +
+      `rabbit_auth_backend_internal:set_permissions(${user}, ${vhost}, <<"^$">>, <<"^$">>, <<".*">>, ${by})`,
+  )
+  const found = await fleet(at, url.replace('guest:guest', 'watcher:secret'))
+  expect(found?.text).toContain('5 messages in "mail" (what workers hold is unknown)')
 })
 
 it('status shows how many messages of a queue workers have unacknowledged, whoever has sent them', async (context) => {

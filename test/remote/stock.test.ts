@@ -26,9 +26,9 @@ describe.concurrent('a job of a remote task', () => {
     expect(stage.seen(id)).toMatchObject([{ root: id, attempt: 1, ambiguous: false, retries: 0 }])
     await dispatcher.stop()
     const said = lines.map((line) =>
-      /has published (\d+) messages, received (\d+) and acknowledged (\d+): .* for each of \d+ jobs/.exec(line),
+      /has published (\d+) messages, received (\d+) and settled (\d+): .* for each of \d+ jobs/.exec(line),
     )
-    const [published, received, acknowledged] =
+    const [published, received, settled] =
       said
         .find((found) => found !== null)
         ?.slice(1)
@@ -36,7 +36,7 @@ describe.concurrent('a job of a remote task', () => {
     // Its message; that it began, and its result. The rest are requests to workers, their answers, and their events.
     expect(published).toBeGreaterThanOrEqual(1)
     expect(received).toBeGreaterThanOrEqual(2)
-    expect(acknowledged).toBeGreaterThanOrEqual(2)
+    expect(settled).toBeGreaterThanOrEqual(2)
   })
 
   it('fails with the type and traceback of Python, and is retried as its task defines', async (context) => {
