@@ -244,7 +244,6 @@ export class Subscription implements Consumer {
     try {
       if (upTo !== undefined) this.#channel?.ack(upTo, true)
       for (const message of others) this.#channel?.ack(message)
-      this.#source.traffic.settled += acked.length
     } catch {
       // The channel is over: the server delivers them again.
     }
@@ -254,10 +253,9 @@ export class Subscription implements Consumer {
     const { traffic } = this.#source
     traffic.delivered++
     const write = (verdict: Verdict) => {
-      if (verdict !== 'ack') {
-        channel.reject(message, verdict === 'requeue')
-        traffic.settled++
-      } else if (this.#acked.push(message) === 1) process.nextTick(() => this.#writeAcks())
+      if (verdict !== 'ack') channel.reject(message, verdict === 'requeue')
+      else if (this.#acked.push(message) === 1) process.nextTick(() => this.#writeAcks())
+      traffic.settled++
     }
     const received = new Received(this.#inHand, message, write, this.#settled.recheck)
     if (!noAck) this.#inHand.add(message.fields.deliveryTag)
