@@ -165,7 +165,7 @@ function serverArguments({ data, port, base, settings }) {
     unix_socket_directories: base,
     fsync: 'on',
     synchronous_commit: 'on',
-    max_connections: 200,
+    max_connections: 400,
     ...settings,
   }
   return ['-D', data, ...Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])]
