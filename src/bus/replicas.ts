@@ -55,6 +55,7 @@ interface Question {
 const patienceMs = 2_000
 /** Time between two questions about a message that another replica has in hand, in ms. */
 const repeatMs = 1_000
+/** For how long a note may wait until it is sent, and until it is read, in ms: a later answer is of no use. */
 const withinMs = 5_000
 /** Stands for those that are not known yet, and never answers. */
 const stranger = ''

@@ -8,7 +8,8 @@ import type { JobKey } from './outlet.ts'
 
 /**
  * How long before its instant, in ms, a job may count as begun. A job that was granted for an instant so soon after its
- * claim counts as begun from the claim on (a little less, because clocks differ).
+ * claim counts as begun from the claim on (a little less, because clocks differ). The rescue has this number, too
+ * (`fleet/rescue_worker.sql`). Two releases may run together: so a later one may only make this one smaller, or that one larger.
  */
 const doubtMs = 100
 const soonMs = doubtMs - 1

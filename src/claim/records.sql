@@ -38,7 +38,7 @@ create type engine.candidates as (
 -- members of the pools among them. rooms: what the buckets, and then the members, allow, as `engine.recorded_room`
 -- returns it, without units that are reserved or that waiting takers have the turn for; `engine.append_ledger` goes on
 -- from it. first: lanes that units are reserved for, by position, the oldest reservation first; null: no units of these
--- buckets are reserved. probing, stale: see below.
+-- buckets are reserved. probing, stale: as above.
 create type engine.claim_room as (
   now_us bigint, at timestamptz, buckets bigint[], members bigint[], rooms engine.room[], first integer[],
     probing boolean, stale bigint[]);

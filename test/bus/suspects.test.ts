@@ -3,8 +3,29 @@ import { EventEmitter } from 'node:events'
 import { expect, it } from 'vitest'
 import type { Delivery } from '../../src/amqp/broker.ts'
 import { silent } from '../../src/core/log.ts'
-import { Suspects } from '../../src/bus/suspects.ts'
+import { Suspects, type SuspectsOptions } from '../../src/bus/suspects.ts'
 import { until } from '../until.ts'
+
+/** Suspects on a simulated channel, which is in use until `closed`. */
+function suspectsOn(
+  channel: EventEmitter,
+  more: Pick<SuspectsOptions, 'take'> & Partial<SuspectsOptions>,
+  closed?: Promise<void>,
+): Suspects {
+  const use = async (commands: (on: unknown) => Promise<unknown>) => {
+    await commands(channel)
+    await closed
+  }
+  const names = { suspects: 'suspects', formerSuspects: undefined }
+  return new Suspects({
+    broker: { use } as never,
+    names: names as never,
+    log: silent,
+    free: () => 1,
+    synced: async () => {},
+    ...more,
+  })
+}
 
 it('messages of a lost worker cannot be settled any more when their channel is over, which is no error', async () => {
   const channel = Object.assign(new EventEmitter(), {
@@ -17,14 +38,7 @@ it('messages of a lost worker cannot be settled any more when their channel is o
     },
   })
   const taken: Delivery[] = []
-  const suspects = new Suspects({
-    broker: { use: (commands: (on: unknown) => Promise<unknown>) => commands(channel) } as never,
-    names: { suspects: 'suspects', formerSuspects: undefined } as never,
-    log: silent,
-    free: () => 1,
-    take: (delivery) => void taken.push(delivery),
-    synced: async () => {},
-  })
+  const suspects = suspectsOn(channel, { take: (delivery) => void taken.push(delivery) })
   suspects.look()
   await until(() => taken.length === 1, 'it is taken')
   expect(taken[0]?.ack()).toBe(false)
@@ -43,19 +57,7 @@ it('a message that is put aside while a look at the others ends is taken at once
     ack() {},
   })
   const taken: Delivery[] = []
-  const suspects = new Suspects({
-    broker: {
-      use: async (commands: (on: unknown) => Promise<unknown>) => {
-        await commands(channel)
-        await closed
-      },
-    } as never,
-    names: { suspects: 'suspects', formerSuspects: undefined } as never,
-    log: silent,
-    free: () => 1,
-    take: (delivery) => void taken.push(delivery),
-    synced: async () => {},
-  })
+  const suspects = suspectsOn(channel, { take: (delivery) => void taken.push(delivery) }, closed)
   suspects.look()
   await until(() => looks === 1, 'there was none')
   left = 1
@@ -75,16 +77,12 @@ it('messages that wait for an answer of other replicas take slots, so that no mo
     ack() {},
   })
   const answers: (() => void)[] = []
-  const suspects = new Suspects({
-    broker: { use: (commands: (on: unknown) => Promise<unknown>) => commands(channel) } as never,
-    names: { suspects: 'suspects', formerSuspects: undefined } as never,
-    log: silent,
+  const suspects = suspectsOn(channel, {
     free: () => 2,
     async take(delivery) {
       await new Promise<void>((resolve) => answers.push(resolve))
       delivery.ack()
     },
-    synced: async () => {},
   })
   suspects.look()
   await until(() => answers.length >= 2, 'two are taken')

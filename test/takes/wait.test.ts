@@ -70,17 +70,20 @@ describe.each(mainEngines)('waiting takes on $name', (engine) => {
       if (isKept) await new Promise<void>((resolve) => kept.push(resolve))
       return call(name, sql, params)
     }
-    await until(() => kept.length === 2, 'as many as pass at a time are under way')
-    await lapseTakers(sluice.db)
-    const isKeptInLine = async () => {
-      await one.tryTake().then(({ lease }) => lease?.release())
-      return (await takersWithTurn(sluice.db)) === 1
+    try {
+      await until(() => kept.length === 2, 'as many as pass at a time are under way')
+      await lapseTakers(sluice.db)
+      const isKeptInLine = async () => {
+        await one.tryTake().then(({ lease }) => lease?.release())
+        return (await takersWithTurn(sluice.db)) === 1
+      }
+      await until(isKeptInLine, 'the one that waits for its turn to be sent is in line')
+      await first.release()
+      expect(await acquire(sluice.db, 'busy')).toMatchObject({ granted: false })
+    } finally {
+      sluice.db.call = call
+      for (const goOn of kept) goOn()
     }
-    await until(isKeptInLine, 'the one that waits for its turn to be sent is in line')
-    await first.release()
-    expect(await acquire(sluice.db, 'busy')).toMatchObject({ granted: false })
-    sluice.db.call = call
-    for (const goOn of kept) goOn()
     await Promise.all(waiting)
   })
 
