@@ -1,5 +1,5 @@
 /** Claims jobs: the one call in which limits are decided, charged, and jobs handed out (claim_jobs.sql). */
-import { StoreClock } from '../core/clock.ts'
+import { type Span, StoreClock } from '../core/clock.ts'
 import { StoreError, codeOf } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { userName } from '../core/parked.ts'
@@ -158,7 +158,7 @@ export class Claims {
       take: (row) => {
         this.#closeSoon(id)
         const { now_us: nowUs, jobs: text, redis_epoch: epoch } = (row ?? notClaimed) as unknown as OfferAnswer
-        if (nowUs !== null) this.#storeClock.recordReading(Number(nowUs), this.#store.clock.monotonicMs(), sentMs)
+        if (nowUs !== null) this.#storeClock.recordReading(Number(nowUs), [sentMs, this.#store.clock.monotonicMs()])
         const jobs = decodeJobs(text, id, sentMs)
         for (const job of jobs) {
           job.input = JSON.parse(input)
@@ -240,9 +240,9 @@ export class Claims {
     if (row.jobs === '') Object.assign(row, await this.#read(open.id))
     this.#looksFurther = again && row.jobs === null && row.stale === null
     if (row.since !== null) this.#since.set(tasks, { us: row.since, fromMs: this.#since.get(tasks)?.fromMs ?? sentMs })
-    this.#storeClock.recordReading(Number(row.now_us), answeredMs, sentMs)
+    const decided = this.#storeClock.recordReading(Number(row.now_us), decidedBetween(row, sentMs, answeredMs))
     return {
-      jobs: await this.#readGranted(open, row, sentMs, answeredMs),
+      jobs: await this.#readGranted(open, row, decided),
       again,
       wakeMs: row.wake_us === null || again ? undefined : Number(row.wake_us) / 1_000,
     }
@@ -271,18 +271,12 @@ export class Claims {
   }
 
   /** Reads the jobs of an answer, with the times of their grants. */
-  async #readGranted(
-    { id, firstMs = -Infinity }: OpenClaim,
-    row: Answer,
-    sentMs: number,
-    answeredMs: number,
-  ): Promise<ClaimedJob[]> {
-    const [decidedMs, latestMs] = decidedBetween(row, sentMs, answeredMs)
+  async #readGranted({ id, firstMs = -Infinity }: OpenClaim, row: Answer, decided: Span): Promise<ClaimedJob[]> {
     // Handed out by an earlier request: its grants are as old as that.
     const isRepeated = row.outcome === 'repeated'
-    const grantedMs = isRepeated ? firstMs : decidedMs
+    const grantedMs = isRepeated ? firstMs : decided[0]
     const jobs = await this.#readJobs(row.jobs, id, grantedMs)
-    if (row.instants !== null) setInstants(jobs, row.instants, Number(row.now_us), grantedMs, [decidedMs, latestMs])
+    if (row.instants !== null) setInstants(jobs, row.instants, Number(row.now_us), grantedMs, decided)
     if (row.redis_epoch !== null) for (const job of jobs) job.epoch = row.redis_epoch
     // A repeated claim does not show it: accepting buckets that were not refused does nothing.
     if (row.probing === true || isRepeated) for (const job of jobs) job.isProbe = true

@@ -1,9 +1,10 @@
 /** When the store decided a claim, by the clock of this process, and when its jobs may start. */
+import type { Span } from '../core/clock.ts'
 import type { ClaimedJob } from './claimed-job.ts'
 
 /** The columns of a claim's reply for how long it waited before it decided, and how long it took afterwards, in microseconds. */
 interface Waits {
-  waited_us: string
+  waited_us: string | null
   took_us: string | null
 }
 
@@ -11,7 +12,7 @@ interface Waits {
  * Returns the earliest and the latest time, in monotonic ms, at which the store may have decided a claim: it waited for locks
  * before, and handed out jobs after that. If both together took longer than the whole call, the store's clock has stepped.
  */
-export function decidedBetween(row: Waits, sentMs: number, receivedMs: number): [earliestMs: number, latestMs: number] {
+export function decidedBetween(row: Waits, sentMs: number, receivedMs: number): Span {
   const [waitedMs, tookMs] = [row.waited_us, row.took_us].map((us) => Number(us ?? 0) / 1_000) as [number, number]
   const isPossible = waitedMs >= 0 && tookMs >= 0 && waitedMs + tookMs <= receivedMs - sentMs
   return isPossible ? [sentMs + waitedMs, receivedMs - tookMs] : [sentMs, receivedMs]
@@ -26,7 +27,7 @@ export function setInstants(
   instants: readonly string[],
   nowUs: number,
   claimedMs: number,
-  [earliestMs, latestMs]: readonly [number, number],
+  [earliestMs, latestMs]: Span,
 ): void {
   for (const [i, job] of jobs.entries()) {
     // A job that a repeated claim has read, and that is cancelled before the instants are read, leaves the last one without.

@@ -70,6 +70,9 @@ export interface Reading {
   bootMs: number
 }
 
+/** From one time to another, in monotonic ms. */
+export type Span = readonly [earliestMs: number, latestMs: number]
+
 /** Two clocks run at rates that differ by at most one thousandth. */
 export const drift = 0.001
 /** A smaller difference, in microseconds, is no step: clocks have limited resolution, and statements wait. */
@@ -101,15 +104,35 @@ export function stepForward(past: Reading, now: Reading): { byUs: number; isOwn:
  */
 export class StoreClock {
   #seen: { storeUs: number; atMs: number } | undefined
+  /** A time of that clock, and between which times of this process it was shown, as narrow as all readings allow. */
+  #known: { storeUs: number; span: Span } | undefined
 
   /**
-   * Records that the limiter's clock showed `storeUs` (microseconds since 1970) in the reply, received at `atMs`, to a
-   * request sent at `sentMs`.
+   * Records that the limiter's clock showed `storeUs` (microseconds since 1970) at some time of `span`: between the sending
+   * of a request and its reply, or closer. Returns `span`, narrowed by earlier readings: of many replies one was quick, and
+   * what it showed holds on, because the clocks' rates hardly differ. A reading that contradicts them (a clock has stepped,
+   * or stood still) is not narrowed.
    */
-  recordReading(storeUs: number, atMs: number, sentMs = atMs): void {
-    const capUs = this.cap(sentMs)
-    if (capUs !== null && (storeUs >= capUs || storeUs < capUs - 2 * stepUs)) return
-    this.#seen = { storeUs, atMs }
+  recordReading(storeUs: number, span: Span): Span {
+    const [earliestMs, latestMs] = span
+    const capUs = this.cap(earliestMs)
+    if (capUs !== null && (storeUs >= capUs || storeUs < capUs - 2 * stepUs)) return span
+    this.#seen = { storeUs, atMs: latestMs }
+    const narrowed = this.#narrow(storeUs, span)
+    this.#known = { storeUs, span: narrowed }
+    return narrowed
+  }
+
+  #narrow(storeUs: number, span: Span): Span {
+    if (this.#known === undefined) return span
+    const passedMs = (storeUs - this.#known.storeUs) / 1_000
+    const slackMs = Math.abs(passedMs) * drift
+    const [earliestMs, latestMs] = this.#known.span
+    const narrowed: Span = [
+      Math.max(span[0], earliestMs + passedMs - slackMs),
+      Math.min(span[1], latestMs + passedMs + slackMs),
+    ]
+    return narrowed[0] <= narrowed[1] ? narrowed : span
   }
 
   /**
@@ -126,6 +149,7 @@ export class StoreClock {
   /** Forgets the last reading: the next one is accepted, whatever it is. */
   forget(): void {
     this.#seen = undefined
+    this.#known = undefined
   }
 }
 

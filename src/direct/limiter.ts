@@ -138,7 +138,7 @@ export class DirectLimiter extends GrantReports {
         else this.#recordLoss()
         return undefined
       }
-      this.redisClock.recordReading(answer.nowUs, this.#clock.monotonicMs(), requestedAt.monotonicMs)
+      this.redisClock.recordReading(answer.nowUs, [requestedAt.monotonicMs, this.#clock.monotonicMs()])
       for (const { cause, lacking = 0 } of answer.results)
         if (cause === 'unreadable') this.#logUnreadable(names[lacking] ?? '')
       const got = answer.results.map(({ granted, waitUs, lacking }, i) => ({

@@ -77,6 +77,6 @@ export abstract class GrantReports {
   /** Replaces what is known of Redis's clock by a reading that was made on purpose: answers may be from before a step. */
   protected replaceClock({ us, sentMs, receivedMs }: Reading): void {
     this.redisClock.forget()
-    this.redisClock.recordReading(us, receivedMs, sentMs)
+    this.redisClock.recordReading(us, [sentMs, receivedMs])
   }
 }

@@ -211,7 +211,7 @@ export class RedisPeerLimiter extends GrantReports implements PeerLimiter {
       now.isLost = true
       return undefined
     }
-    this.redisClock.recordReading(answer.nowUs, clock.monotonicMs(), firstMs)
+    this.redisClock.recordReading(answer.nowUs, [firstMs, clock.monotonicMs()])
     // The store returned an epoch that this process did not know.
     if (epoch !== this.#epochs.current) this.#health.recordFailure(undefined)
     if (!now.isSecond && (await this.#isWorthAgain(call, answer.results, leftMs))) {

@@ -15,6 +15,7 @@ import type { Cause } from '../limits/circuit.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { Count } from '../vendors/answer.ts'
 import { minWaitMs } from '../vendors/time.ts'
+import { decidedBetween } from '../claim/decision-times.ts'
 import { failIfParked, repeatAfterParking } from '../claim/parking/parked.ts'
 import { type Circuit, circuitOf, type Failing } from './circuit.ts'
 import { splitByRefusal } from './concerned-buckets.ts'
@@ -157,12 +158,10 @@ export class Acquirer {
     return requests.map(({ pending }, i) => {
       const row = rows.find(({ ord }) => ord === i + 1)
       if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
-      if (i === 0) this.#storeClock.recordReading(Number(row.now_us), answeredMs, sentMs)
-      // The store waited for the buckets' locks before it decided. If that took longer than the whole call, its clock has
-      // stepped. If this is a repeated request, it may have been granted the first time.
-      const waitedMs = Number(row.waited_us) / 1_000
-      const isKnown = isFirst[i] === true && waitedMs <= answeredMs - sentMs
-      const fromMs = isKnown ? sentMs + waitedMs : (pending.requestedAt ?? requestedAt).monotonicMs
+      const decided = decidedBetween({ waited_us: row.waited_us, took_us: null }, sentMs, answeredMs)
+      const [decidedMs] = this.#storeClock.recordReading(Number(row.now_us), decided)
+      // A repeated request may have been granted the first time.
+      const fromMs = isFirst[i] === true ? decidedMs : (pending.requestedAt ?? requestedAt).monotonicMs
       return { ...row, requestedAt, fromMs }
     })
   }

@@ -197,7 +197,7 @@ export class LeaseHolder {
         const known = new Set([...sure, ...this.#requesting, ...this.#ending.keys()])
         const [row] = await this.#store.call<Kept>('renew_holder', [id, lifeUs, this.#storeClock.cap(sentMs)])
         if (row === undefined || id !== this.id) continue
-        this.#storeClock.recordReading(Number(row.now_us), clock.monotonicMs(), sentMs)
+        this.#storeClock.recordReading(Number(row.now_us), [sentMs, clock.monotonicMs()])
         if (row.life_us === null) this.dropLost()
         else {
           this.#extend(requestedAt, Number(row.life_us) / 1_000)

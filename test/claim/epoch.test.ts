@@ -65,7 +65,8 @@ describe.each(mainEngines)('when the clock of the store steps, on $name', (engin
         [[bucket], storeClock.cap(clock.monotonicMs()), [1, 2, 3, 4].map(() => newId())],
       )
       for (const { granted } of rows) if (granted) grants.push(realMs)
-      storeClock.recordReading(Number(rows[0]?.now), clock.monotonicMs())
+      const readMs = clock.monotonicMs()
+      storeClock.recordReading(Number(rows[0]?.now), [readMs, readMs])
     }
     return { at, epoch, take, look: () => epoch.check() }
   }

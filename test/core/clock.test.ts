@@ -35,17 +35,50 @@ test('a wait longer than a timer of the runtime can last does not end at once', 
 
 test('the upper bound of the store clock grows as the monotonic clock plus a second, however often it is read', () => {
   const clock = new StoreClock()
-  clock.recordReading(0, 0)
+  clock.recordReading(0, [0, 0])
   // A store whose clock has stepped by an hour returns times up to the bound that it is given.
   for (let ms = 0; ms < 10_000; ms += 10)
-    clock.recordReading(Math.min(3_600_000_000 + ms * 1_000, clock.cap(ms) ?? 0), ms + 1, ms)
+    clock.recordReading(Math.min(3_600_000_000 + ms * 1_000, clock.cap(ms) ?? 0), [ms, ms + 1])
   expect(clock.cap(10_000)).toBeLessThan(11_020_000)
   // A store clock that was set back changes nothing; a time that is declared right does.
-  clock.recordReading(-3_600_000_000, 10_000)
+  clock.recordReading(-3_600_000_000, [10_000, 10_000])
   expect(clock.cap(10_000)).toBeGreaterThan(10_000_000)
   clock.forget()
-  clock.recordReading(3_610_000_000, 10_000)
+  clock.recordReading(3_610_000_000, [10_000, 10_000])
   expect(clock.cap(10_000)).toBe(3_611_000_000)
+})
+
+test('a quick reply narrows when the store decided in slow ones, and never leaves out when it did', () => {
+  const span = (max: number) => fc.integer({ min: 0, max })
+  const replies = fc.array(fc.record({ pause: span(5_000), there: span(300), back: span(300) }), { minLength: 2 })
+  forAll(replies, fc.integer({ min: -1_000, max: 1_000 }), (all, ppm) => {
+    const clock = new StoreClock()
+    const quick = all.map(({ there, back }) => there + back)
+    let [nowMs, quickestMs] = [1_000, Infinity]
+    for (const [i, { pause, there, back }] of all.entries()) {
+      const sentMs = nowMs + pause
+      const decidedMs = sentMs + there
+      nowMs = decidedMs + back
+      // The store's clock runs wrong by up to a thousandth.
+      const storeUs = Math.round(decidedMs * (1_000 + ppm / 1_000))
+      const [earliestMs, latestMs] = clock.recordReading(storeUs, [sentMs, nowMs])
+      // It is read in whole microseconds.
+      expect(earliestMs).toBeLessThanOrEqual(decidedMs + 0.001)
+      expect(latestMs).toBeGreaterThanOrEqual(decidedMs - 0.001)
+      const widthMs = latestMs - earliestMs
+      quickestMs = Math.min(quickestMs + (pause + 600) * 0.0021, quick[i] ?? 0)
+      expect(widthMs).toBeLessThanOrEqual(quickestMs + 0.002)
+    }
+  })
+})
+
+test('after a step of a clock the time of a decision is what its own reply shows', () => {
+  const clock = new StoreClock()
+  clock.recordReading(5_000_000, [0, 1])
+  expect(clock.recordReading(5_100_000, [70, 170])).toEqual([99.9, 101.1])
+  // Of 500 ms the store's clock shows 400: it was set back.
+  expect(clock.recordReading(5_500_000, [600, 640])).toEqual([600, 640])
+  expect(clock.recordReading(5_510_000, [605, 660])).toEqual([609.99, 650.01])
 })
 
 test('a step of the clock is found where there is one, and nowhere else, however long replies took', () => {

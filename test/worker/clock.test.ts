@@ -23,7 +23,8 @@ it('a step forward of the store clock gives an attempt no extra time, and does n
   const { jobs, nowUs } = await claim(db, await enter(db), ['once'], 1)
   const storeClock = new StoreClock()
   expect(storeClock.cap(0)).toBe(null)
-  storeClock.recordReading(nowUs, systemClock.monotonicMs())
+  const readMs = systemClock.monotonicMs()
+  storeClock.recordReading(nowUs, [readMs, readMs])
   await clock.set(startMs + 86_400_000)
 
   const job = { ...jobs[0], buckets: ['once'], grantedMs: systemClock.monotonicMs() } as unknown as ClaimedJob

@@ -90,7 +90,7 @@ export class StoreEpoch {
     // The reading is right, also if this process slept, or received an earlier one late.
     this.#past = reading
     this.#storeClock.forget()
-    this.#storeClock.recordReading(reading.us, receivedMs)
+    this.#storeClock.recordReading(reading.us, [sentMs, receivedMs])
   }
 
   /**
