@@ -85,8 +85,12 @@ const trustMs = 10_000
 
 const parkedMessage =
   'workers skip these from now on, because the database could not compute with their data; `sluice status` has the commands that release them'
-/** After how many tries the log reports that claims fail: some 2 s, and more if each waits for a lock. */
+/**
+ * After how many tries the log reports that claims fail: some 2 s, and more if each waits for a lock. Or after how many ms, because one
+ * try may wait for a connection for 15 s.
+ */
 const quietTries = 8
+const quietMs = 12_000
 
 /** How soon, at the earliest, to look again for data that make claims fail, after looks that found none. */
 const searchPauseMs = 5_000
@@ -198,6 +202,7 @@ export class Claims {
     request: (sentMs: number) => Promise<T>,
   ): Promise<T> {
     const begunMs = this.#store.clock.monotonicMs()
+    let isQuiet = true
     for (let tries = 0; ; tries++) {
       await this.#promotion
       const sentMs = this.#store.clock.monotonicMs()
@@ -210,8 +215,12 @@ export class Claims {
         if (codeOf(error) === 'SLW01') throw new WorkerLostError('given up as lost')
         if (isDataError(error) && !isOwnDouble(error) && (await this.#park(open, error))) continue
         if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
-        if (signal.aborted || this.#store.clock.monotonicMs() - begunMs > this.patienceMs) throw giveUpError(error)
-        if (tries === quietTries) this.#reportFailing(error, begunMs)
+        const forMs = this.#store.clock.monotonicMs() - begunMs
+        if (signal.aborted || forMs > this.patienceMs) throw giveUpError(error)
+        if (isQuiet && (tries === quietTries || forMs > quietMs)) {
+          isQuiet = false
+          this.#reportFailing(error, begunMs)
+        }
         await this.#store.clock.sleep(retryPauseMs(tries, this.#store.clock.random()), signal)
       }
     }

@@ -137,6 +137,8 @@ function describeFailure(where: string, cause: unknown): string {
     return `what answers at ${where} does not speak PostgreSQL (${why}); correct host and port in DATABASE_URL`
   if (refused === '3D000')
     return `${answers} the database does not exist (${why}); create it (\`createdb\`), or correct DATABASE_URL`
+  if (refused === '53300')
+    return `${answers} has no connection free for this process (${why}); raise max_connections, use a pooler, or give a lower \`connections\` to each Sluice.open`
   if (withoutPassword.test(why)) return `${answers} wants a password; write it into DATABASE_URL, or set PGPASSWORD`
   if (refused.startsWith('28'))
     return `${answers} refuses the login (${why}); correct the user and password in DATABASE_URL`

@@ -195,6 +195,26 @@ test('a dispatcher reports once that the store has been away for seconds, and on
   expect(told).toEqual(['lost', 'found'])
 })
 
+test('a dispatcher reports that a server has no connection free at the first try that waited for one in vain', async () => {
+  let nowMs = 0
+  let tries = 0
+  const call = async () => {
+    nowMs += 15_000
+    if (++tries < 3) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'no connection free')
+    return [{ now_us: '0', waited_us: '0', wake_us: null, again: false, since: null, jobs: null }]
+  }
+  const clock = { ...systemClock, sleep: async () => {}, monotonicMs: () => nowMs }
+  const store = storeOn({ call } as unknown as Db, { clock })
+  const told: [isLost: boolean, tries: number][] = []
+  store.report.on('connection', ({ isLost }) => told.push([isLost, tries]))
+  const who = { worker: '1', queues: undefined, tasks: [] }
+  await new Claims(store).claim(who, 1, { idle: false, ahead: 0 }, new AbortController().signal)
+  expect(told).toEqual([
+    [true, 1],
+    [false, expect.any(Number)],
+  ])
+})
+
 test('a claim that meets locks for as long as it is tried ends as if the store were away', async () => {
   const busy = Object.assign(new Error('canceling statement due to lock timeout'), { code: '55P03' })
   let tries = 0

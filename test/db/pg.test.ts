@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto'
 import net from 'node:net'
 import { afterAll, afterEach, beforeAll, expect, it, onTestFinished } from 'vitest'
 import pg from 'pg'
@@ -93,6 +94,31 @@ it('a transaction through a pooler refuses another isolation level, and leaves n
     (select count(*)::int from pg_prepared_statements) as prepared`
   for (let i = 0; i < 2; i++) expect(await db.call('left', left, [])).toEqual([{ idle: '0', prepared: 0 }])
   expect(await opened(url).call('left', left, [])).toEqual([{ idle: '1min', prepared: 1 }])
+})
+
+it('a server without a free connection is said to have none, not to be silent', async ({ onTestFinished: after }) => {
+  const { url: own, adminUrl } = await freshDatabase()
+  const above = new pg.Client(adminUrl)
+  await above.connect()
+  const role = `crowded_${randomUUID().replaceAll('-', '')}`
+  await above.query(`create role ${role} login password 'secret' connection limit 0`)
+  after(async () => {
+    await above.query(`drop role ${role}`)
+    await above.end()
+  })
+  const to = new URL(own)
+  to.username = role
+  to.password = 'secret'
+  let nowMs = 0
+  const clock = { ...systemClock, sleep: async () => {}, monotonicMs: () => (nowMs += 10_000) }
+  const db = openPg({ url: to.href, clock })
+  open.push(db)
+  await expect(db.query('select 1')).rejects.toMatchObject({
+    code: 'SLUICE_STORE_UNREACHABLE',
+    message: expect.stringMatching(
+      /answers, but has no connection free for this process \(too many connections for role/,
+    ),
+  })
 })
 
 it('a connection that listens for weeks leaks no abort listener with its pings', async () => {
