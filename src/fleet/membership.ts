@@ -31,6 +31,8 @@ export interface Member {
 
 /** How often a worker sends a heartbeat and checks whether a worker watches the fleet, in ms. */
 export const beatMs = 2_000
+/** After how many ms without a beat another dispatcher may have taken over the jobs, and ended the stints (fleet/take_over_workers.sql). */
+const silentMs = 4_000
 /** After how many ms a worker is lost, and after how many more without a rescue the log reports it. */
 const lostMs = 10_000
 const quietMs = 10_000
@@ -78,6 +80,8 @@ export class Membership {
   #roundUs: string | null = null
   /** The stints that the store knows of this registration. */
   #stints = new Set<string>()
+  /** When it was last known, or recorded, that the store has these stints, in monotonic ms. */
+  #stintsMs = 0
   readonly #begun = new Set<Begun>()
   #isReporting = false
   /** Since when looks have failed, in monotonic ms; undefined: the last one did not. */
@@ -103,10 +107,12 @@ export class Membership {
       throw error
     })
     const who = await this.#entering
-    if (stints.some((stint) => !this.#stints.has(stint))) {
+    if (stints.length === 0) return who
+    const nowMs = this.#store.clock.monotonicMs()
+    if (nowMs - this.#stintsMs > silentMs || stints.some((stint) => !this.#stints.has(stint))) {
       await this.#store.run('fleet/record_stints', [who.worker, stints])
       // If this worker has registered again meanwhile, the store knows no stints of the new registration.
-      if (who.worker === this.#worker) this.#stints = new Set(stints)
+      if (who.worker === this.#worker) [this.#stints, this.#stintsMs] = [new Set(stints), nowMs]
     }
     return who
   }
@@ -153,10 +159,11 @@ export class Membership {
     }
     const send = (known: readonly unknown[]) =>
       this.#store.call<Answer>('run_worker_round', [worker, this.#isLeading, this.#roundUs, ...known])
+    const sentMs = this.#store.clock.monotonicMs()
     const answer = await this.#epoch.checkBy(send)
     const { alive = false, leads = true, rest = false, orphans = [], stints } = answer ?? {}
     // Another dispatcher may have ended them while this one was silent: then they are recorded again.
-    if (stints && worker === this.#worker) this.#stints = new Set(stints)
+    if (stints && worker === this.#worker) [this.#stints, this.#stintsMs] = [new Set(stints), sentMs]
     this.#roundUs = answer?.now_us ?? null
     this.#isLeading = leads
     this.#isNew = false

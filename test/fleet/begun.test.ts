@@ -1,7 +1,7 @@
 /** What a dispatcher records of the jobs that its workers have begun. */
 import { expect, it } from 'vitest'
 import { StoreEpoch } from '../../src/claim/definitions/clock.ts'
-import { StoreClock } from '../../src/core/clock.ts'
+import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { type Member, Membership } from '../../src/fleet/membership.ts'
@@ -55,6 +55,7 @@ it('a dispatcher tells the store the stints of a new registration, also when tho
   let registered = 0
   let goOn = () => {}
   const store = {
+    clock: systemClock,
     async run(file: string, [worker]: [string]) {
       if (file === 'fleet/insert_worker') return [{ id: String(++registered) }]
       if (file !== 'fleet/record_stints') return []
@@ -97,7 +98,8 @@ it('a dispatcher records its stint again that another dispatcher has ended while
   const sluice = await Sluice.open({ store: (await freshDatabase()).url })
   context.onTestFinished(() => sluice.close())
   const { db } = sluice
-  const store = storeOn(db)
+  let aheadMs = 0
+  const store = storeOn(db, { clock: { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs } })
   const own: Member = {
     queues: undefined,
     tasks: ['quiet'],
@@ -118,6 +120,11 @@ it('a dispatcher records its stint again that another dispatcher has ended while
   expect(await stints()).toEqual([])
   // It lives, and goes on.
   await silent!.runRound(false)
+  await silent!.registerClaimer(['queue'])
+  expect(await stints()).toEqual(['queue'])
+  await heir!.left('queue', [], [])
+  // It was stopped, and claims before its next round.
+  aheadMs = 5_000
   await silent!.registerClaimer(['queue'])
   expect(await stints()).toEqual(['queue'])
 })
