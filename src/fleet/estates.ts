@@ -16,7 +16,7 @@ interface Left {
 export class Estates {
   readonly #store: Store
   readonly #claims: Pick<Claims, 'adopt'>
-  /** The estates that were found. Jobs that this outlet cannot take over end in time, as those of a lost worker. */
+  /** The claims that were found. Jobs that this outlet cannot take over end in time, as those of a lost worker. */
   readonly #known = new Set<string>()
 
   constructor(store: Store, claims: Pick<Claims, 'adopt'>) {
@@ -25,7 +25,7 @@ export class Estates {
   }
 
   /**
-   * Returns the estates of dispatchers that have sent no heartbeat for 4 s, each once.
+   * Returns the estates of dispatchers that have sent no heartbeat for 4 s, each claim once.
    * @param worker the finder
    * @param kin the prefix of the names under which those dispatchers have enlisted
    */
@@ -46,7 +46,7 @@ export class Estates {
       }
     }
     // Not before: if the store is away meanwhile, they are found again.
-    for (const from of estates.keys()) this.#known.add(from)
+    for (const { claim } of left) this.#known.add(claim)
     return [...estates.values()]
   }
 }

@@ -48,7 +48,7 @@ export async function suspect(db: Queryable, workers?: readonly string[], second
   await db.query(
     `insert into sluice.doubt (worker, beat, at, unchanged_us)
      select id, beat, sluice.now_us(), $2::bigint * 1000000 from sluice.worker where $1::bigint[] is null or id = any ($1)
-     on conflict (worker) do update set unchanged_us = excluded.unchanged_us`,
+     on conflict (worker) do update set unchanged_us = excluded.unchanged_us, beat = excluded.beat`,
     [workers ?? null, seconds],
   )
 }
