@@ -97,8 +97,10 @@ async function admission(job: ClaimedJob, task: AnyTask, rulebook: Rulebook): Pr
     place.priority === job.priority &&
     sameTexts(place.buckets, job.buckets) &&
     sameTexts(place.costs, job.costs)
-  // If there is nothing to record either, the job may run at once.
-  const isPlain = place.weight === 1 && place.fair === null && task.maxWaitMs === undefined && !task.isOnce
+  // If there is nothing to record either, the job may run at once, unless it was tried before, with another input (`retryWith`):
+  // only the next claim shows this worker a time limit that its message had.
+  const isFirst = !isRaw || job.attempt === 1
+  const isPlain = isFirst && place.weight === 1 && place.fair === null && task.maxWaitMs === undefined && !task.isOnce
   if (isSame && isPlain && ruled.length === 0 && task.onFailed === undefined) return undefined
   const readmission: Readmission = {
     ...place,

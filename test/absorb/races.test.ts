@@ -286,8 +286,8 @@ it.concurrent('a message with a time limit that was read where there are no rule
   expect(calls).toEqual(['begun', 'stopped'])
 })
 
-it.concurrent('a failed job whose message limits its time, and which has met no rules, takes another input', async (context) => {
-  const { wire, start } = await open(context)
+it.concurrent('a failed job whose message limits its time, and which has met no rules, keeps the limit with another input', async (context) => {
+  const { wire, all, calls, start } = await open(context)
   const { sluice, worker } = await start()
   await wire.send('hold', [], { softLimitS: 0.2 })
   await until(async () => (await sluice.list({ state: 'failed' })).length === 1, 'it failed')
@@ -295,4 +295,8 @@ it.concurrent('a failed job whose message limits its time, and which has met no 
   expect(await sluice.jobs.get(id)).toMatchObject({ ruled: [{ rule: 'time limit', timeoutMs: 200 }] })
   await worker.stop()
   expect(await sluice.jobs.retryWith(id, [1])).toBe(true)
+  await sluice.work(all)
+  await until(async () => (await sluice.list({ state: 'failed' })).length === 1, 'it failed again')
+  expect(await sluice.jobs.get(id)).toMatchObject({ attempts: [{}, { error: { code: 'SLUICE_TIMEOUT' } }] })
+  expect(calls).toEqual(['begun', 'stopped', 'begun', 'stopped'])
 })
