@@ -147,7 +147,13 @@ export class Acquirer {
     const requestedAt = readMoment(clock)
     const sentMs = requestedAt.monotonicMs
     const wants = requests.map(({ pending, back, taker }) => {
-      return { ...taker, id: pending.id, back: back?.id, back_units: back?.units }
+      return {
+        ...taker,
+        id: pending.id,
+        again: pending.requestedAt !== undefined,
+        back: back?.id,
+        back_units: back?.units,
+      }
     })
     const isFirst = requests.map(({ pending }) => pending.requestedAt === undefined)
     for (const { pending } of requests) pending.requestedAt ??= requestedAt
@@ -276,7 +282,8 @@ export class Acquirer {
     const capUs = this.#storeClock.cap(this.#store.clock.monotonicMs())
     // First here: the state of an epoch that begins meanwhile is built from the ledger.
     const params = [names.map(hash64), counts, capUs]
-    const [row] = await this.#store.call<{ charge_again: string | null }>('charge_again', params)
+    const charge = () => this.#store.call<{ charge_again: string | null }>('charge_again', params)
+    const [row] = await repeatAfterParking(this.#store, names, charge)
     await this.#peer?.chargeAgain(names, counts, row?.charge_again ?? undefined)
   }
 

@@ -2,7 +2,7 @@
 -- that want the same. It is one autocommitted statement. It charges a grant once, however often it is repeated, and
 -- charges nothing when it denies. Takers are decided in the order of the line: behind one that is denied none is
 -- granted anything.
--- p_wants: JSON, the fields of engine.taker for each grant; of a job one grant, with id, back and back_units alone.
+-- p_wants: JSON, the fields of engine.taker for each grant; of a job one grant, with id, again, back and back_units.
 -- p_buckets: names of the buckets.
 -- p_units: units of each bucket. A taker is charged one unit of a bucket that counts only places.
 -- p_job, p_claim: the running job and its claim; null for takers.

@@ -5,7 +5,8 @@
 -- The caller has locked the buckets.
 -- p_taker: the taker, its place in the line, and what is before it there (`engine.count_earlier_takers`); without a
 -- holder: a running job.
--- p_since: an earlier grant under this id was made at this time or later.
+-- p_since: an earlier grant under this id was made at this time or later. It is looked for in the newest 1,000 rows of
+-- the first bucket only, unless the grant was requested before.
 -- units: what the grant costs in each bucket.
 -- lacking: whether each bucket, taken alone, denies the grant to a taker. Null: it was granted.
 -- probing: the vendor has refused requests of one of the buckets (engine.refuse_buckets).
@@ -29,6 +30,8 @@ begin
   granted := exists (select 1 from sluice.lease l where l.id = p_grant) or exists (
     select 1 from (select l.claim from sluice.ledger l where l.bucket = p_buckets[1] and l.at >= p_since
                    order by l.at desc, l.n desc limit 1000) t where t.claim = p_grant);
+  if p_taker.again and not granted then granted := exists (select 1 from sluice.ledger l
+    where l.bucket = p_buckets[1] and l.at >= p_since and l.claim = p_grant); end if;
   select array_agg(u.units order by r.ord), array_agg(greatest(u.units, v_is_job::integer) + b.units order by r.ord),
          array_agg(1 + b.takers order by r.ord), min(r.most) filter (where u.units > r.most and not v_is_job),
          array_agg(r.bucket) filter (where 'concurrency' = any (r.kind) and not v_is_job),

@@ -32,6 +32,19 @@ it('a request is charged once more in the store first, because what the second l
   expect(charged).toEqual(['store', 'crm:a 2 under e', 'store'])
 })
 
+it('a slow request is charged once more though the data of one of its buckets are broken: that one is parked', async () => {
+  const told: ('charge' | 'park')[] = []
+  const call = async (name: string) => {
+    told.push(name === chargeAgainCall ? 'charge' : 'park')
+    if (name !== chargeAgainCall) return [{ [name]: ['crm:a'] }]
+    if (told.length === 1) throw Object.assign(new Error('bigint out of range'), { code: '22003' })
+    return []
+  }
+  const store = { clock: systemClock, call } as unknown as Store
+  await new Acquirer(store, new StoreClock(), undefined).chargeAgain(['crm:a'], [2], new Set(['crm']))
+  expect(told).toEqual(['charge', 'park', 'charge'])
+})
+
 it('a take whose time is over while the store is away goes on with the pauses of others', async () => {
   const world = new World()
   const clock = world.clock(0, 1)

@@ -4,6 +4,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { hash64, newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { claim, claimAll, count, done, emptied, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
+import { unitsUsed } from '../limits/engine.ts'
 import { acquire, endTakes, expireHolders, holders, placesTaken, renewHolder, taker } from './engine.ts'
 import { copies } from '../rows.ts'
 import { until } from '../until.ts'
@@ -59,6 +60,17 @@ for (const engine of mainEngines) {
         select bucket, n + i, at + i, debt, version, 0, gen_random_uuid() from sluice.ledger, generate_series(1, 1001) i`)
       expect(await ask()).toMatchObject({ granted: true, lost: false })
       expect(await placesTaken(at.db)).toBe(1)
+    })
+
+    it('a take is charged once that is requested again after many others were granted', async () => {
+      const grant = randomUUID()
+      await at.sluice.define([quietTask('any', [ten])])
+      const ask = (again: boolean) => acquire(at.db, 'ten', { grant, again, cost: 3 })
+      await ask(false)
+      await at.db.query(`insert into sluice.ledger (bucket, n, at, debt, version, units, claim)
+        select bucket, n + i, at + i, debt, version, 0, gen_random_uuid() from sluice.ledger, generate_series(1, 1001) i`)
+      expect(await ask(true)).toMatchObject({ granted: true })
+      expect(await unitsUsed(at.db)).toEqual({ ten: 3 })
     })
 
     it('a take counts costs, and returns when that many units are free', async () => {
