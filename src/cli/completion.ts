@@ -54,9 +54,11 @@ export function completions(program: Command, words: readonly string[]): string[
     }
   }
   const choices = open === undefined ? (command.registeredArguments[given]?.argChoices ?? []) : (open.argChoices ?? [])
+  // What stands before the last comma: choices that are not offered again.
+  const before = begun.slice(0, begun.lastIndexOf(',') + 1)
   const all =
     open !== undefined
-      ? choices
+      ? choices.filter((word) => !before.split(',').includes(word)).map((word) => `${before}${word}`)
       : begun.startsWith('-')
         ? flagsOf(command).flatMap(({ long, hidden }) => (hidden || !long ? [] : [long]))
         : [

@@ -112,6 +112,8 @@ describe('completion', () => {
     ],
     [['jobs', '--stat'], ['--state']],
     [['jobs', '--state', 'fa'], ['failed']],
+    [['jobs', '--state', 'failed,do'], ['failed,done']],
+    [['jobs', '--state', 'done,failed,do'], []],
     [['jobs', '--state', 'failed', '--max'], ['--max']],
     [['--store', 'x', 'stat'], ['status']],
     [
