@@ -39,7 +39,8 @@ export async function fleet({ sql }: StorageAt, amqp: string | undefined): Promi
 
 /** Returns the queues of Celery workers that tasks name, at most 200. */
 async function readCeleryQueues(sql: StorageAt['sql']): Promise<string[]> {
-  const tasks = await sql.run<{ queue: string | null; currently: string | null }>('operations/read_tasks')
+  type Row = { queue: string | null; currently: string | null; remote: boolean | null }
+  const tasks = (await sql.run<Row>('operations/read_tasks')).filter(({ remote }) => remote === true)
   const queues = tasks.flatMap(({ queue, currently }) => (queue === null || currently !== null ? [] : [queue]))
   return [...new Set(queues)].slice(0, queuesMax)
 }

@@ -53,6 +53,8 @@ interface KnownTask {
   queue: string | null
   /** The name that the task has now; null: this one. */
   currently: string | null
+  /** True: Celery workers execute it. */
+  remote: boolean | null
   workers: readonly unknown[] | null
   waits: boolean
 }
@@ -70,8 +72,8 @@ export function declaredIn(
 }
 
 /**
- * Returns why a queue gets no jobs of a task, by queue: a worker lacks the task, or does not report its calls. A task that no
- * dispatcher has, and of which no job waits, belongs to earlier code: its record stays.
+ * Returns why a queue gets no jobs of a task, by queue: a worker lacks the task, or does not report its calls. Workers in Node may
+ * serve a queue of the same name. A task that no dispatcher has, and of which no job waits, belongs to earlier code: its record stays.
  * @param backend where dispatchers read results
  */
 export function lacksIn(
@@ -81,7 +83,9 @@ export function lacksIn(
   backend: string,
 ): Map<string, string> {
   const all = new Map<string, string>()
-  const current = tasks.filter(({ currently, workers, waits }) => currently === null && (workers !== null || waits))
+  const current = tasks.filter(
+    ({ currently, remote, workers, waits }) => remote === true && currently === null && (workers !== null || waits),
+  )
   for (const [worker, one] of Object.entries(registered)) {
     if (!Array.isArray(one)) continue
     const reporting = reportingIn(one, backend)

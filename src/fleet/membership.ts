@@ -21,6 +21,8 @@ export interface Member {
   onFailed: readonly (string | null)[]
   /** For each task: the present name of the task that had this one before, or null. */
   currently: readonly (string | null)[]
+  /** For each task, whether Celery workers execute it. */
+  remote: readonly boolean[]
   slots: number
   /** True if workers elsewhere execute the jobs that it claims, in stints. */
   hasStints(): boolean
@@ -332,9 +334,9 @@ export class Membership {
   }
 
   async #enter(): Promise<Claimer> {
-    const { queues, tasks, homes, once, onFailed, currently, slots, version, labels, hasStints } = this.#member
+    const { queues, tasks, homes, once, onFailed, currently, remote, slots, version, labels, hasStints } = this.#member
     await this.#epoch.check()
-    await this.#store.run('tasks/record_tasks', [tasks, homes, once, onFailed, currently])
+    await this.#store.run('tasks/record_tasks', [tasks, homes, once, onFailed, currently, remote])
     const [row] = await this.#store.run<{ id: string }>('fleet/insert_worker', [
       hostname(),
       process.pid,

@@ -1,5 +1,5 @@
 -- Lists the tasks that workers have recorded, that live workers have, or of which jobs wait, and who serves each.
-select n.name, t.queue, t.currently, (extract(epoch from t.seen_at) * 1000)::float8 as seen_ms,
+select n.name, t.queue, t.currently, t.remote, (extract(epoch from t.seen_at) * 1000)::float8 as seen_ms,
        (select json_agg(json_build_object('who', w.host || ':' || w.pid, 'version', w.version, 'queues', w.queues)
                         order by w.id)
         from sluice.worker w where n.name = any (w.tasks)) as workers,

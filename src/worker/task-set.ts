@@ -46,7 +46,9 @@ export class TaskSet {
   }
 
   /** Returns what the store has to know about the tasks. */
-  describeTasks(rulebook: Rulebook): Pick<Member, 'tasks' | 'homes' | 'once' | 'onFailed' | 'currently' | 'labels'> {
+  describeTasks(
+    rulebook: Rulebook,
+  ): Pick<Member, 'tasks' | 'homes' | 'once' | 'onFailed' | 'currently' | 'remote' | 'labels'> {
     const all = [...this.#byName.values()]
     const own = ({ queue }: AnyTask) => (typeof queue === 'string' ? queue : 'default')
     return {
@@ -56,6 +58,7 @@ export class TaskSet {
       once: all.map(({ isOnce }) => isOnce),
       onFailed: all.map(({ onFailed }) => onFailed?.name ?? null),
       currently: all.map(({ name }) => this.#current.get(name) ?? null),
+      remote: all.map(({ remote }) => remote !== undefined),
     }
   }
 

@@ -39,11 +39,11 @@ it('`doctor` names a queue as its workers do, whatever the name of the limit tha
 })
 
 it('`doctor` names the setting without which a Celery worker gets no jobs of a task', () => {
-  const known = { queue: 'sync', currently: null, workers: [{}], waits: false }
+  const known = { queue: 'sync', currently: null, remote: true, workers: [{}], waits: false }
   const tasks = [
     { ...known, name: 'shop.sync' },
     { ...known, name: 'shop.mail', workers: null, waits: true },
-    { ...known, name: 'here', queue: 'default' },
+    { ...known, name: 'here', remote: null },
     // Of earlier code.
     { ...known, name: 'shop.removed', workers: null },
     { ...known, name: 'shop.renamed', currently: 'shop.sync', waits: true },

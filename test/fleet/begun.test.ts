@@ -107,6 +107,7 @@ it('a dispatcher records its stint again that another dispatcher has ended while
     once: [false],
     onFailed: [null],
     currently: [null],
+    remote: [false],
     slots: 1,
     hasStints: () => true,
     version: '',

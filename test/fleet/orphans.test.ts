@@ -8,14 +8,14 @@ import { emptied, engines } from '../claim/engine.ts'
 const at = emptied(engines[0])
 
 it('a worker finds its claims of before an outage in its first round after it, and reads old ones rarely', async () => {
-  const own = { tasks: [], homes: [], once: [], onFailed: [], currently: [], slots: 1, version: '0', labels: {} }
+  const own = { tasks: [], homes: [], once: [], onFailed: [], currently: [], remote: [], version: '0', labels: {} }
   const epoch = {
     check: async () => {},
     checkBy: async (send: (known: readonly null[]) => Promise<unknown[]>) => (await send([null, null, null]))[0],
   }
   const member = new Membership(
     storeOn(at.db),
-    { ...own, queues: undefined, hasStints: () => false } satisfies Member,
+    { ...own, queues: undefined, slots: 1, hasStints: () => false } satisfies Member,
     epoch as never,
   )
   const { worker } = await member.registerClaimer()

@@ -20,17 +20,20 @@ it('the alarm is raised, and status names it, when more wait in the queue than i
   const { url } = host
   const broker = await openBroker({ url, name: 'test', log })
   onTestFinished(() => broker.close())
-  await broker.declare({ queues: [{ name: 'mail' }] })
+  await broker.declare({ queues: [{ name: 'mail' }, { name: 'here' }] })
   for (let n = 0; n < 5; n++) await broker.publish({ routingKey: 'mail', body: Buffer.from('{}') })
   const sluice = await Sluice.open({ store, amqp: url, log, alarms: { depth: 5 } })
   onTestFinished(() => sluice.close())
   const raised: unknown[] = []
   sluice.on('alarm', ({ alarm, subject, isRaised, value }) => raised.push({ alarm, subject, isRaised, value }))
-  await sluice.dispatch([remoteTask('send', { queue: 'mail', slots: 1 })])
+  await sluice.dispatch([remoteTask('send', { queue: 'mail', slots: 1 }), task('here', { queue: 'here', run() {} })])
   await until(() => raised.length > 0, 'the alarm is raised')
   expect(raised).toEqual([{ alarm: 'depth', subject: 'mail', isRaised: true, value: 5 }])
   const at = { sql: sqlOn(sluice.db, 'sluice'), schema: 'sluice', isEmbedded: false }
-  expect((await fleet(at, url))?.text).toContain('0 messages in their queues, 5 messages in "mail" (no worker answers)')
+  const text = (await fleet(at, url))?.text
+  expect(text).toContain('0 messages in their queues, 5 messages in "mail" (no worker answers)')
+  // The task of that queue runs in Node.
+  expect(text).not.toContain('"here"')
   // A user who may look at queues, and may declare none.
   const [user, vhost, by] = ['watcher', host.name, 'test'].map((text) => `<<"${text}">>`)
   await host.evaluate(

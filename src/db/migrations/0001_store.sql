@@ -157,6 +157,8 @@ create table sluice.task (
   on_failed text,
   -- Set: a former name; the name that the task has now.
   currently text,
+  -- True: Celery workers execute it.
+  remote boolean,
   seen_at timestamptz not null
 );
 
