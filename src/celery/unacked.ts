@@ -62,6 +62,7 @@ export class UnackedMessages {
   readonly #putOff = new Script(scripts['celery/put-off'] ?? '')
   /** Tags under which something may be held of which nobody knows, because a fetch, or what follows it, has failed. */
   #astray: string[] = []
+  readonly #refused = new Set<string>()
 
   /**
    * @param options `visibleAfterMs`: after this time without a sign of its worker a message is given to another one;
@@ -102,7 +103,12 @@ export class UnackedMessages {
     try {
       before()
       const found = await this.#run(this.#fetch, keys, args)
-      const [taken, due, next] = found as [[string, number, string][], [string, string, string][], string]
+      type Found = [[string, number, string][], [string, string, string][], string, [number, string][]]
+      const [taken, due, next, refused] = found as Found
+      this.#logRefused(
+        taken.map(([, place]) => lists[place]?.list ?? ''),
+        refused.map(([place, why]) => [lists[place]?.list ?? '', why]),
+      )
       for (const [tag, text, time] of due) await this.#giveBack(tag, text, true, [time])
       return {
         taken: taken.map(([tag, place, text]) => ({ tag, queue: lists[place]?.queue ?? '', text })),
@@ -111,6 +117,16 @@ export class UnackedMessages {
     } catch (error) {
       this.#astray = Array.from({ length: most }, (_, i) => `${prefix}${i}`)
       throw error
+    }
+  }
+
+  /** Logs each list that Redis refuses, again only after messages came from it. */
+  #logRefused(read: readonly string[], refused: readonly (readonly [list: string, why: string])[]): void {
+    for (const list of read) this.#refused.delete(list)
+    for (const [list, why] of refused) {
+      if (this.#refused.has(list)) continue
+      this.#refused.add(list)
+      this.#log.error(`the list ${this.#prefix}${list} in Redis cannot be read, so its tasks wait: ${why}`)
     }
   }
 

@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest'
 import { openControl } from '../../src/celery/index.ts'
 import { heldIndexKey, heldKey } from '../../src/celery/kombu.ts'
 import { parkedKey, waitingKey } from '../../src/celery/unacked.ts'
-import { silent } from '../../src/core/log.ts'
+import { logTo, silent } from '../../src/core/log.ts'
 import { callRedis } from '../../src/celery/redis-call.ts'
 import type { RedisConsumerOptions, RedisDelivery } from '../../src/celery/redis-consumer.ts'
 import { openRedis, type RedisConnection } from '../../src/redis/connect.ts'
@@ -227,6 +227,23 @@ describe('a worker of ours on Redis', () => {
     await until(() => got.length === 1)
     expect(await admin.send('LRANGE', [prefix + parkedKey, '0', '-1'])).toEqual(['no JSON', '[]', '{"body": 1}'])
     expect(await number('HLEN', heldKey)).toBe(1)
+  })
+
+  it('leaves out a queue whose key is no list, names it once, and reads it as soon as it is one', async () => {
+    await admin.send('SET', [`${prefix}b`, 'of a stranger'])
+    const lines: string[] = []
+    const log = logTo((level, message) => lines.push(`${level} ${message}`))
+    const { got } = await receive({ queues: ['b', 'a'], prefetch: 10, log })
+    for (const n of [1, 2]) {
+      await producer.delay('add', [n], { queue: 'a' })
+      await until(() => got.length === n)
+    }
+    expect(lines).toEqual([
+      expect.stringMatching(/^error the list shop:b in Redis cannot be read, so its tasks wait: WRONGTYPE /),
+    ])
+    await admin.send('DEL', [`${prefix}b`])
+    await producer.delay('add', [3], { queue: 'b' })
+    await until(() => got.length === 3)
   })
 
   it('gets what it took in one step with what nobody can read, though putting that aside fails', async () => {
