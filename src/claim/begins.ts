@@ -19,8 +19,12 @@ const leadMs = 10
 /** Jobs of which one statement records that they begin. */
 export interface Beginning {
   readonly jobs: readonly JobKey[]
-  /** This is recorded of the jobs of these claims; the store has no others. */
-  recorded(held: ReadonlySet<string>): void
+  /**
+   * The statement has ended.
+   * @param held the claims of these jobs that the store still has: of their jobs it is recorded that they begin
+   * @param locked those of which it is not recorded, because another transaction had locked them; default: none
+   */
+  recorded(held: ReadonlySet<string>, locked?: ReadonlySet<string>): void
   /** It is not known whether it is recorded. */
   failed(): void
 }
@@ -80,9 +84,12 @@ export class Begins {
     const jobs = [...this.#jobs].flatMap(([job, isSent]) => (isSent || instantOf(job) > sentMs + doubtMs ? [] : [job]))
     if (jobs.length === 0) return undefined
     for (const job of jobs) this.#jobs.set(job, true)
-    const recorded = (held: ReadonlySet<string>) => {
+    const recorded = (held: ReadonlySet<string>, locked?: ReadonlySet<string>) => {
       this.#tookMs = clock.monotonicMs() - sentMs
-      for (const job of jobs) if (this.#jobs.delete(job) && !held.has(job.claim)) refuse(job)
+      const later = jobs.filter((job) => locked?.has(job.claim))
+      for (const job of jobs) if (!later.includes(job) && this.#jobs.delete(job) && !held.has(job.claim)) refuse(job)
+      // `record` waits until they are free.
+      if (later.length > 0) void record(later).then(recorded)
       changed()
     }
     return { jobs, recorded, failed: () => void record(jobs).then(recorded) }

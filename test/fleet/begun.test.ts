@@ -1,6 +1,9 @@
 /** What a dispatcher records of the jobs that its workers have begun. */
 import { expect, it } from 'vitest'
+import { Begins } from '../../src/claim/begins.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { StoreEpoch } from '../../src/claim/definitions/clock.ts'
+import { Finisher } from '../../src/claim/finish/finish.ts'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
 import { storeOn } from '../../src/db/store.ts'
@@ -36,6 +39,52 @@ it('begun jobs are recorded also when another transaction has locked their claim
   await member.recordBegun()
   await recorded
   expect(await begun(locked)).toBe('{7}')
+})
+
+it('a job is not given back because another transaction had locked its claim when ends were recorded', async (context) => {
+  const { url } = await freshDatabase()
+  const sluice = await Sluice.open({ store: url })
+  context.onTestFinished(() => sluice.close())
+  const store = storeOn(sluice.db)
+  const member = new Membership(store, {} as Member, new StoreEpoch(store, new StoreClock()))
+  const finisher = new Finisher(store)
+  const [locked, free, gone] = [newId(), newId(), newId()]
+  for (const id of [locked, free])
+    await sluice.db.query(`insert into sluice.claim (id, worker, at, lanes, seqs) values ($1, 1, 0, '{1}', '{7}')`, [
+      id,
+    ])
+  const refused: string[] = []
+  const begins = new Begins({
+    clock: systemClock,
+    press: () => finisher.press(),
+    record: (jobs) => member.begun(jobs),
+    refuse: (job) => refused.push(job.claim),
+    changed() {},
+  })
+  finisher.takeBeginning = () => begins.takeNext()
+  const job = (of: string) => {
+    const nowMs = systemClock.monotonicMs()
+    return { id: newId(), claim: of, seq: 7, notBeforeMs: nowMs + 90, decidedMs: nowMs - 200 } as unknown as ClaimedJob
+  }
+  let jobs: ClaimedJob[] = []
+  const begun = async () =>
+    (
+      await sluice.db.query<{ id: string }>(`select id from sluice.claim where begun = '{7}' order by id <> $1`, [
+        locked,
+      ])
+    ).map(({ id }) => id)
+  await sluice.db.transaction(async (tx) => {
+    await tx.query('select from sluice.claim where id = $1 for update', [locked])
+    jobs = [locked, free, gone].map(job)
+    const added = begins.add(jobs)
+    await finisher.end(job(newId()), { kind: 'done', result: null, tookMs: 1 })
+    expect([refused, jobs.map((one) => begins.has(one)), await begun()]).toEqual([[gone], [true, false, false], [free]])
+    await added
+  })
+  // As at each beat.
+  await member.recordBegun()
+  await until(() => !begins.has(jobs[0]!), 'it may begin')
+  expect([refused, await begun()]).toEqual([[gone], [locked, free]])
 })
 
 it('what begins shows which claims the worker still has', async (context) => {

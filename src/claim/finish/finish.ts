@@ -302,11 +302,11 @@ export class Finisher {
   }
 
   async #send(params: unknown[], beginning: Beginning | undefined): Promise<{ finish_attempts: string[] } | undefined> {
-    type Row = { finish_attempts: string[]; held: string[] }
+    type Row = { finish_attempts: string[]; held: string[]; locked: string[] }
     if (beginning === undefined) return (await this.#store.call<Row>('finish_attempts', params))[0]
     const begun = [beginning.jobs.map(({ claim }) => claim), beginning.jobs.map(({ seq }) => seq)]
     const [row] = await this.#store.run<Row>('claim/finish/finish_and_begin', [...params, ...begun])
-    beginning.recorded(new Set(row?.held))
+    beginning.recorded(new Set(row?.held), new Set(row?.locked))
     return row
   }
 
