@@ -11,13 +11,16 @@ let shared: Promise<Sluice> | undefined
  * tasks another, which would otherwise open a store of its own.
  */
 const chosen = Symbol.for('sluice.chosen')
-const everyCopy = globalThis as { [chosen]?: Sluice | undefined }
+/** Why there is no Sluice to use, in any copy of this package. */
+const refused = Symbol.for('sluice.refused')
+const everyCopy = globalThis as { [chosen]?: Sluice | undefined; [refused]?: UsageError | undefined }
 /** Sends under way, and whether takes, or the Sluice itself, are used: these need the store for longer. */
 let sends = 0
 let isHeld = false
 
 /** Opens the Sluice that `task.send` uses by default, at first use, from the environment. */
-function sharedSluice(): Promise<Sluice> {
+async function sharedSluice(): Promise<Sluice> {
+  if (everyCopy[refused] !== undefined) throw everyCopy[refused]
   shared ??= Sluice.open().then(
     (sluice) => {
       if (sluice.embedded) closeWhenIdle(sluice)
@@ -28,7 +31,12 @@ function sharedSluice(): Promise<Sluice> {
       throw error
     },
   )
-  return shared
+  return await shared
+}
+
+/** Makes `task.send` and the like fail from now on: this process has no store, and must not open one that nobody works on. */
+export function refuseSluice(why: UsageError): void {
+  everyCopy[refused] = why
 }
 
 /** Returns what sends to the shared Sluice, and counts what is under way. */

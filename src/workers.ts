@@ -1,7 +1,7 @@
 /** Makes what executes jobs: workers in this process, dispatchers in front of a fleet, and workers of a fleet. */
 import type { CallSender } from './absorb/absorber.ts'
 import { type Absorbing, createAbsorbing } from './absorb/open.ts'
-import { type Broker, openBroker } from './amqp/broker.ts'
+import type { Broker } from './amqp/broker.ts'
 import { PatientStart } from './amqp/patient-start.ts'
 import { logTraffic } from './amqp/traffic.ts'
 import type { Definitions } from './claim/definitions/define.ts'
@@ -13,7 +13,8 @@ import type { Alarms } from './fleet/alarms.ts'
 import type { RetentionSettings } from './fleet/retention.ts'
 import { AmqpWire } from './outlet/amqp-wire.ts'
 import { BrokerOutlet } from './outlet/broker-outlet.ts'
-import { nameFleet, FleetWorker } from './outlet/fleet-worker.ts'
+import { nameFleet, nameStore, FleetWorker } from './outlet/fleet-worker.ts'
+import { labelsOfFleet, localTasksOf, openFleet, startSafely } from './outlet/open.ts'
 import { OutletsByTask, type Part } from './outlet/by-task.ts'
 import { celeryOutlet } from './remote/open.ts'
 import type { CeleryOutlet } from './remote/celery-outlet.ts'
@@ -26,7 +27,7 @@ import { type RedisConnection, warnOfSharing } from './redis/connect.ts'
 import type { RedisPeerLimiter } from './redis/peer.ts'
 import type { Rulebook } from './tasks/rule.ts'
 import type { AnyTask } from './tasks/task.ts'
-import { givenLabels, labelsOf } from './worker/labels.ts'
+import { labelsOf } from './worker/labels.ts'
 import { celeryWork } from './worker/celery-work.ts'
 import { watchDepth } from './worker/queue-depth.ts'
 import { type Companion, checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
@@ -129,7 +130,7 @@ export class Workers {
     const { clock, log } = store
     const tasks = await this.#prepare(work, options)
     const labels = labelsOfFleet(tasks, options)
-    const fleet = await nameFleet(store, options.queues, labels)
+    const fleet = nameFleet(store.schema, options.queues, labels)
     const outlets = new OutletsByTask()
     let close: (() => Promise<void>) | undefined
     const start = async () => {
@@ -200,8 +201,10 @@ export class Workers {
       }
       outlets.push({ tasks: own, outlet: outlet.for, open, close, given: () => outlet.given })
     }
-    if (near.length > 0)
-      add(new Set(near), new BrokerOutlet({ wire: new AmqpWire(broker), fleet, tasks: near, clock, log }))
+    if (near.length > 0) {
+      const lent = { name: await nameStore(store), sql: store }
+      add(new Set(near), new BrokerOutlet({ wire: new AmqpWire(broker), fleet, store: lent, tasks: near, clock, log }))
+    }
     if (remote.length > 0) {
       const how = { store, rulebook, peer, broker, backend, tasks: remote, others: new Set(near) }
       add(far, await celeryOutlet(how), new Set(remote.map(queueOf)))
@@ -214,7 +217,8 @@ export class Workers {
     const { store } = this.#options
     const tasks = localTasksOf(await this.#prepare(work, options))
     const labels = labelsOfFleet(tasks, options)
-    const fleet = await nameFleet(store, options.queues, labels)
+    const fleet = nameFleet(store.schema, options.queues, labels)
+    const lender = await nameStore(store)
     // Only for its errors: nothing would close the broker after them.
     void new TaskSet(tasks, labels)
     const broker = await this.#broker(true)
@@ -222,6 +226,7 @@ export class Workers {
       ...this.#options,
       wire: new AmqpWire(broker),
       fleet,
+      lender,
       tasks,
       labels,
       concurrency: options.concurrency ?? 10,
@@ -295,12 +300,7 @@ export class Workers {
   /** @throws UsageError SLUICE_NO_BROKER, SLUICE_BAD_URL, SLUICE_MISSING_PEER; StoreError SLUICE_BROKER_UNREACHABLE */
   async #broker(isPatient = false): Promise<Broker> {
     const { amqp, store, checkOpen } = this.#options
-    if (amqp === undefined)
-      throw new UsageError(
-        'SLUICE_NO_BROKER',
-        'a fleet needs a RabbitMQ: set AMQP_URL (amqp://user:password@host:5672/vhost), or the option `amqp`',
-      )
-    const broker = await openBroker({ url: amqp, name: `sluice ${store.schema}`, log: store.log, isPatient })
+    const broker = await openFleet(amqp, store.schema, store.log, isPatient)
     try {
       checkOpen()
     } catch (error) {
@@ -319,38 +319,4 @@ function joinCompanions(all: readonly Companion[]): Companion {
     stop: () => each((one) => one.stop()),
     abort: () => each((one) => one.abort()),
   }
-}
-
-/** The tasks that workers of ours execute; of a remote one its `onFailed`. @throws UsageError SLUICE_NO_TASKS */
-function localTasksOf(tasks: readonly AnyTask[]): readonly AnyTask[] {
-  const own = tasks.flatMap((task) => (task.remote === undefined ? [task] : (task.onFailed ?? [])))
-  if (own.length > 0 || tasks.length === 0) return own
-  const text = 'all of these tasks are executed by Celery workers: run `sluice dispatch` in front of those'
-  throw new UsageError('SLUICE_NO_TASKS', text)
-}
-
-/** Resolves to a worker that has started; one that fails to start is stopped. */
-async function startSafely<T extends { stop(): Promise<void> }>(worker: T, start: () => Promise<void>): Promise<T> {
-  try {
-    await start()
-    return worker
-  } catch (error) {
-    await worker.stop().catch(() => {})
-    throw error
-  }
-}
-
-/**
- * Returns the labels that a dispatcher shares with its workers: those that were given. Each worker has its own host and
- * address, and a dispatcher claims before it knows the worker. @throws UsageError SLUICE_BAD_LABEL
- */
-function labelsOfFleet(tasks: readonly AnyTask[], { labels }: WorkOptions): Readonly<Record<string, string>> {
-  const given = givenLabels(labels)
-  for (const { name, label } of tasks.flatMap(({ limits }) => limits))
-    if (label !== undefined && !(label in given))
-      throw new UsageError(
-        'SLUICE_BAD_LABEL',
-        `limit "${name}" is by the label "${label}": give it to a dispatcher and to all of its workers (--label ${label}=…), and have a dispatcher for each value`,
-      )
-  return given
 }

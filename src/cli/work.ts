@@ -10,7 +10,7 @@ import { type CeleryWork, celeryWork } from '../worker/celery-work.ts'
 import { readLabel } from '../worker/labels.ts'
 import { graceMsOf } from '../worker/options.ts'
 import { loadedFiles, needCode } from './config.ts'
-import { workWithoutStore } from './direct.ts'
+import { workWithDispatcher, workWithoutStore } from './direct.ts'
 import { showLive } from './live.ts'
 import { many } from './output.ts'
 import { screen } from './screen.ts'
@@ -73,7 +73,9 @@ export function workCommand(): Command {
   const rare = (flags: string, text: string) => new Option(flags, text).helpGroup(overBrokers)
   return workFlags(new Command('work'))
     .description('run jobs until Ctrl-C or SIGTERM; running attempts finish first')
-    .addOption(rare('--broker', 'work on what `sluice dispatch` gives over RabbitMQ (env AMQP_URL)'))
+    .addOption(
+      rare('--broker', 'work on what `sluice dispatch` gives over RabbitMQ (env AMQP_URL); needs no DATABASE_URL'),
+    )
     .addOption(
       rare(
         '--direct',
@@ -123,6 +125,10 @@ async function work(file: string | undefined, flags: Flags, command: Command): P
     throw new UsageError('SLUICE_BAD_OPTION', 'a worker over a broker has no --rate: give it to `sluice dispatch`')
   if (flags.broker && flags.celery !== undefined)
     throw new UsageError('SLUICE_BAD_OPTION', 'a worker over a broker has no --celery: give it to `sluice dispatch`')
+  if (flags.broker) {
+    const settings = await settingsOf(command)
+    if (settings.isImplicit) return workWithDispatcher(settings, tasksFile(file, flags), workOptions(settings, flags))
+  }
   await runUntilStopped(flags.broker ? inFleet : here, file, flags, command)
 }
 

@@ -7,10 +7,13 @@ import type { Clock } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import type { Log } from '../core/log.ts'
 import { reach } from '../core/probe.ts'
+import { version } from '../core/version.ts'
+import type { Sql } from '../db/store.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import { locateOutcome, type Outcome } from '../claim/finish/outcome.ts'
 import type { JobKey, Kind, Outlet, Reports } from '../claim/outlet.ts'
 import { batchesOf, type GrantBatch } from './batches.ts'
+import { lend } from './lending.ts'
 import {
   checkAnnouncement,
   type Announcement,
@@ -29,6 +32,8 @@ export interface BrokerOutletOptions {
   wire: Wire
   /** The name of the fleet, under which its workers find it. */
   fleet: string
+  /** The store that it claims from, with a name, for workers without one; default: it gives them no jobs. */
+  store?: { name: string; sql: Sql }
   /** The tasks that it claims. */
   tasks: readonly string[]
   clock: Clock
@@ -228,11 +233,17 @@ export class BrokerOutlet implements Outlet {
   #receive(message: ToDispatcher): void {
     if (this.#isClosed) return
     const { wire } = this.#options
+    const answer = (to: string, text: ToWorker) => void wire.send(to, JSON.stringify(text)).catch(() => {})
+    const { store } = this.#options
     if (message.type === 'seek') {
-      if (this.#isRetired) return
-      const offer: ToWorker = { type: 'offer', from: this.id }
-      return void wire.send(message.worker, JSON.stringify(offer)).catch(() => {})
+      const name = store?.name
+      if (this.#isRetired || (message.store ?? name) !== name) return
+      return answer(message.worker, { type: 'offer', from: this.id, store: name, version })
     }
+    if (message.type === 'run' && store !== undefined)
+      return void lend(store.sql, message).then((result) =>
+        answer(message.worker, { type: 'result', from: this.id, ...result }),
+      )
     if (message.type === 'announce') return this.#handleAnnouncement(message)
     const worker = this.#roster.find(message.worker)
     if (worker === undefined) return

@@ -3,7 +3,7 @@
  * attempts ended until it knows that they are recorded. It claims nothing.
  */
 import { hostname } from 'node:os'
-import { type Clock, type Moment, readMoment } from '../core/clock.ts'
+import { type Clock, readMoment } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import { version } from '../core/version.ts'
 import type { Log } from '../core/log.ts'
@@ -22,11 +22,13 @@ import {
   createReceiver,
   type SentJob,
   type ToDispatcher,
+  type ToRun,
   type ToWorker,
 } from './messages.ts'
-import type { Dispatcher, JobInHand } from './jobs-in-hand.ts'
+import type { BorrowedStore } from './borrowed-store.ts'
+import { type Dispatcher, type JobInHand, jobOf, newDispatcher } from './jobs-in-hand.ts'
 import { Outbox } from './outbox.ts'
-import { doubtMost, PeerClock } from './peer-clock.ts'
+import { doubtMost } from './peer-clock.ts'
 import type { Wire } from './wire.ts'
 
 /** Parameters of `Executor`; see the fields. */
@@ -34,6 +36,10 @@ export interface ExecutorOptions {
   wire: Wire
   /** The name that its dispatchers have, too. */
   fleet: string
+  /** The store whose jobs it executes, by the name that its dispatchers give it; default: that of its first dispatcher. */
+  store?: string
+  /** The store of a worker that has none. */
+  borrowed?: BorrowedStore | undefined
   /** Executes in this process. */
   outlet: OutletFor
   tasks: readonly string[]
@@ -92,6 +98,7 @@ export class Executor {
       sendBegun: (to, keys) => publish(to, { type: 'began', worker: this.id, keys }),
       sendEnds: (to, ends) => publish(to, { type: 'ended', worker: this.id, ends }),
     })
+    options.borrowed?.connect((statement) => this.#sendStatement(statement))
     const reports = localReports((job, outcome) => this.#endAttempt(job, outcome))
     this.#outlet = options.outlet(reports, () => undefined)
   }
@@ -134,20 +141,30 @@ export class Executor {
   /** Signs off, and stops receiving. */
   async close(): Promise<void> {
     this.#isClosed = true
+    this.#options.borrowed?.close()
     await this.#options.wire.leave(this.id)
     if (this.#inHand.size > 0) return
     const bye: ToDispatcher = { type: 'bye', worker: this.id }
     await Promise.allSettled([...this.#dispatchers.values()].map((dispatcher) => this.#publish(dispatcher, bye)))
   }
 
+  /** Sends a statement to its dispatcher; while there is none, to another one that lives. */
+  async #sendStatement(statement: ToRun): Promise<void> {
+    const to = this.#own ?? [...this.#dispatchers.values()].find(({ silentMs }) => silentMs <= silentMax)
+    if (to === undefined) throw new Error('none has written lately')
+    await this.#publish(to, { type: 'run', worker: this.id, ...statement })
+  }
+
   #receive(message: ToWorker): void {
     if (this.#isClosed) return
+    if (message.type === 'offer' && this.#options.borrowed?.accepts(message) === false) return
     const dispatcher = this.#getOrCreateDispatcher(message.from)
     dispatcher.silentMs = 0
     if (message.type === 'offer') this.#attach(dispatcher)
     else if (message.type === 'grants') this.#takeJobs(dispatcher, message)
     else if (message.type === 'abort') this.#stopAttempts(dispatcher, message.keys, false)
     else if (message.type === 'left') this.#handleLeave(dispatcher)
+    else if (message.type === 'result') this.#options.borrowed?.receive(message)
     else this.#handleAnswer(dispatcher, message)
   }
 
@@ -176,8 +193,7 @@ export class Executor {
   #getOrCreateDispatcher(id: string): Dispatcher {
     const known = this.#dispatchers.get(id)
     if (known !== undefined) return known
-    const time = new PeerClock(this.#options.clock)
-    const dispatcher = { id, time, silentMs: 0, stint: null, n: 0, announced: new Map<number, Moment>() }
+    const dispatcher = newDispatcher(id, this.#options.clock)
     this.#dispatchers.set(id, dispatcher)
     return dispatcher
   }
@@ -307,7 +323,8 @@ export class Executor {
       (inHand) => inHand.to !== to && inHand.from !== to && inHand.outcome === undefined,
     )
     const countOf = (of: readonly string[]) => others.filter(({ job }) => of.includes(job.task)).length
-    const isOpen = to === this.#own && !this.#isStopping && to.time.isKnown
+    const isReady = this.#options.borrowed?.isReady !== false
+    const isOpen = to === this.#own && !this.#isStopping && to.time.isKnown && isReady
     // If no slot is free though no attempt runs, handlers that outlive their attempts hold the slots.
     const slots = this.#outlet.free() === 0 && this.running === 0 ? 0 : this.#outlet.slots - others.length
     return {
@@ -356,8 +373,9 @@ export class Executor {
   }
 
   #seek(): void {
-    const { wire, fleet } = this.#options
-    void wire.call(fleet, JSON.stringify({ type: 'seek', worker: this.id } satisfies ToDispatcher)).catch(() => {})
+    const { wire, fleet, store } = this.#options
+    const seek: ToDispatcher = { type: 'seek', worker: this.id, store }
+    void wire.call(fleet, JSON.stringify(seek)).catch(() => {})
   }
 
   /** Gives the present dispatcher the jobs whose dispatcher is silent; it waits for their ends from now on. */
@@ -371,8 +389,4 @@ export class Executor {
       one.sentMs = 0
     }
   }
-}
-
-function jobOf(sent: SentJob, grantedMs: number, requestedAt: Moment | undefined): ClaimedJob {
-  return { ...sent, grantedMs, ...(requestedAt === undefined ? {} : { requestedAt }) }
 }

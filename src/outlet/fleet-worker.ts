@@ -9,6 +9,7 @@ import { createAttemptParts } from '../worker/grant-source.ts'
 import { LocalOutlet } from '../worker/local-outlet.ts'
 import type { ExecutionOptions } from '../worker/options.ts'
 import { TaskSet } from '../worker/task-set.ts'
+import type { BorrowedStore } from './borrowed-store.ts'
 import { Executor } from './executor.ts'
 import type { Wire } from './wire.ts'
 
@@ -16,6 +17,8 @@ import type { Wire } from './wire.ts'
 export interface FleetWorkerOptions extends ExecutionOptions {
   wire: Wire
   fleet: string
+  /** The name of its store (`nameStore`); if it has none, the store that it borrows, which is also `store`. */
+  lender: string | BorrowedStore
   /** Called every 2 s: records that the definitions of this process's limits are alive. */
   renew(): Promise<void>
   /** Called when it has stopped. */
@@ -23,6 +26,8 @@ export interface FleetWorkerOptions extends ExecutionOptions {
 }
 
 const renewMs = 2_000
+/** How often a worker without a store tries to get ready, while there is no dispatcher. */
+const readyMs = 250
 /** How long a stopping worker waits until the ends of its attempts are recorded. */
 const signOffMs = 10_000
 
@@ -36,7 +41,7 @@ export class FleetWorker {
   readonly #end = new AbortController()
 
   constructor(options: FleetWorkerOptions) {
-    const { store, wire, fleet, tasks, labels, graceMs, rulebook } = options
+    const { store, wire, fleet, lender, tasks, labels, graceMs, rulebook } = options
     const { clock, log } = store
     this.#options = options
     const taskSet = new TaskSet(tasks, labels)
@@ -55,6 +60,7 @@ export class FleetWorker {
     this.#executor = new Executor({
       wire,
       fleet,
+      ...(typeof lender === 'string' ? { store: lender } : { borrowed: lender }),
       tasks: taskSet.describeTasks(rulebook).tasks,
       kinds: few.size === 0 ? [] : [{ tasks: [...few], slots: threads }],
       outlet: (reports) => local.outlet(reports),
@@ -90,9 +96,10 @@ export class FleetWorker {
 
   /** Looks for a dispatcher, as soon as the broker is there, and takes jobs from it. */
   async start(): Promise<void> {
-    await this.#local.open(this.#options.tasks)
+    const { store, rulebook, tasks, lender } = this.#options
+    await this.#local.open(tasks, typeof lender === 'string')
     await this.#opening.begin()
-    const { store, rulebook } = this.#options
+    if (typeof lender !== 'string') void this.#getReady(lender)
     // Each by itself: one that is slow, or fails, holds up no other.
     void this.#repeat(() => this.#options.renew())
     void this.#repeat(() => marginsOf(store).renew())
@@ -132,6 +139,19 @@ export class FleetWorker {
     await ended()
   }
 
+  /** Takes jobs as soon as a dispatcher has made the margins of limits wide enough for this process. */
+  async #getReady(lender: BorrowedStore): Promise<void> {
+    const { store, tasks } = this.#options
+    while (!lender.isReady && !this.#end.signal.aborted)
+      try {
+        await this.#local.waitUntilReady(tasks)
+        lender.isReady = true
+      } catch (error) {
+        store.log.debug('a worker is not ready yet', { err: error })
+        await store.clock.sleep(readyMs, this.#end.signal, false)
+      }
+  }
+
   /** Writes, as any worker does, what its handlers need in the store, or have left for it. The store may be away. */
   async #repeat(write: () => Promise<unknown>): Promise<void> {
     const { clock, log } = this.#options.store
@@ -148,18 +168,22 @@ export class FleetWorker {
 }
 
 /**
- * Returns the name under which dispatchers and workers of one store, that serve the same queues and have the same labels,
- * find each other.
+ * Returns the name under which dispatchers and workers that serve the same queues and have the same labels find each other. Stores of
+ * the same schema share it.
  */
-export async function nameFleet(
-  store: Store,
+export function nameFleet(
+  schema: string,
   queues: readonly string[] | undefined,
   labels: Readonly<Record<string, string>>,
-): Promise<string> {
+): string {
+  const sorted = Object.entries(labels).toSorted(([a], [b]) => (a < b ? -1 : 1))
+  return `sluice.${schema}.${hash64(JSON.stringify([queues?.toSorted() ?? null, sorted]))}`
+}
+
+/** Returns the name by which dispatchers and workers know that they have the same store. */
+export async function nameStore(store: Store): Promise<string> {
   const [row] = await store.query<{ where: string }>(
     `select concat_ws('/', current_database(), split_part(identity, '/', 1)) as where from sluice.epoch`,
   )
-  const sorted = Object.entries(labels).toSorted(([a], [b]) => (a < b ? -1 : 1))
-  const same = hash64(JSON.stringify([row?.where, queues?.toSorted() ?? null, sorted]))
-  return `sluice.${store.schema}.${same}`
+  return row?.where ?? ''
 }

@@ -1,8 +1,9 @@
 /** A worker's record of the jobs that it took, and of the dispatchers from which it took them. */
-import type { Moment } from '../core/clock.ts'
+import type { Clock, Moment } from '../core/clock.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/outcome.ts'
-import type { PeerClock } from './peer-clock.ts'
+import type { SentJob } from './messages.ts'
+import { PeerClock } from './peer-clock.ts'
 
 /** A job in hand, or one whose end is not recorded. */
 export interface JobInHand {
@@ -35,4 +36,14 @@ export interface Dispatcher {
   n: number
   /** When the last announcements were sent, by the time in each, which its answer repeats. */
   readonly announced: Map<number, Moment>
+}
+
+/** Returns the record of a dispatcher that writes for the first time. */
+export function newDispatcher(id: string, clock: Clock): Dispatcher {
+  return { id, time: new PeerClock(clock), silentMs: 0, stint: null, n: 0, announced: new Map() }
+}
+
+/** Returns a job as this worker executes it. @param grantedMs by the clock of this worker */
+export function jobOf(sent: SentJob, grantedMs: number, requestedAt: Moment | undefined): ClaimedJob {
+  return { ...sent, grantedMs, ...(requestedAt === undefined ? {} : { requestedAt }) }
 }

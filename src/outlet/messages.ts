@@ -28,6 +28,8 @@ export interface Capacity {
 interface Seek {
   type: 'seek'
   worker: string
+  /** The store whose jobs it executes; undefined: it has none, and takes jobs of any. */
+  store?: string | undefined
 }
 
 /** A worker's sign of life, sent every second to each dispatcher that it has jobs or unrecorded ends of, or that has written lately. */
@@ -73,13 +75,33 @@ interface Bye {
   worker: string
 }
 
+/** A statement that a worker without a store needs. */
+export interface ToRun {
+  id: string
+  /** The name of a function, or the path of a .sql file. */
+  name: string
+  args: readonly unknown[]
+  /** As in `Sql.call`. */
+  types?: string
+}
+
+/** Has the dispatcher run a statement on its store. */
+interface Run extends ToRun {
+  type: 'run'
+  worker: string
+}
+
 /** A message to a dispatcher. */
-export type ToDispatcher = Seek | Announcement | Began | Ended | Bye
+export type ToDispatcher = Seek | Announcement | Began | Ended | Run | Bye
 
 /** A dispatcher offers to give the worker jobs. */
-interface Offer {
+export interface Offer {
   type: 'offer'
   from: string
+  /** The store whose jobs it gives; undefined: only workers with a store may take them. */
+  store?: string | undefined
+  /** Its release. */
+  version: string
 }
 
 /** The answer to an announcement. */
@@ -111,6 +133,16 @@ export interface Grants {
   recorded: string[]
 }
 
+/** The result of a statement. */
+export interface StatementResult {
+  type: 'result'
+  from: string
+  id: string
+  rows?: unknown[]
+  /** `isAway`: the store could not be reached, or its answer was lost. */
+  error?: { code: string; message: string; isAway: boolean }
+}
+
 /** Attempts to stop. */
 interface Abort {
   type: 'abort'
@@ -125,7 +157,7 @@ interface Left {
 }
 
 /** A message to a worker. */
-export type ToWorker = Offer | Answer | Grants | Abort | Left
+export type ToWorker = Offer | Answer | Grants | StatementResult | Abort | Left
 
 /** The most characters of one message, or of one job or end alone, so that the broker takes it: RabbitMQ 4 takes no more than 16 MB. */
 export const messageMax = 500_000

@@ -18,6 +18,20 @@ export function tooLateError(grantMs: number, source: 'the store' | 'Redis'): St
   return new StaleGrantError(`no request was sent: ${why}. Another attempt may succeed.`)
 }
 
+/** Returns the error of an attempt whose limits are in Redis, too, in a worker without Redis. */
+export function noRedisError(): AttemptError {
+  const text =
+    'the limits of this job are in Redis, too, which this worker does not have: it can make the first request of an attempt, but take no further grant, and settle nothing; give it the REDIS_URL and the DATABASE_URL of its dispatchers'
+  return new AttemptError('SLUICE_NO_REDIS', text, { retryable: false })
+}
+
+/** Returns the error of a first request there whose grant expired before it was written. */
+export function staleWithoutRedisError(): StaleGrantError {
+  return new StaleGrantError(
+    'the grant ran out before the request was written, and this worker has no Redis to take another',
+  )
+}
+
 /** Returns the error of an attempt whose grant expired before its handler could be called. @param name the task's */
 export function staleBeforeCallError(name: string): StaleGrantError {
   return new StaleGrantError(

@@ -21,7 +21,7 @@ import type { Limit } from '../limits/limit.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import type { ChargeAgain } from '../limits/samples.ts'
 import type { Count } from '../vendors/answer.ts'
-import { lateMax, tooLateError } from './attempt-errors.ts'
+import { lateMax, noRedisError, staleWithoutRedisError, tooLateError } from './attempt-errors.ts'
 import { requestUnits } from './named-units.ts'
 
 /** Parameters of `StoreGrants`; see the fields. */
@@ -121,10 +121,11 @@ export class StoreGrants implements Grants {
 
   /**
    * Settles what the attempt has really used, by limit.
-   * @throws AttemptError SLUICE_JOB_LOST
+   * @throws AttemptError SLUICE_JOB_LOST, SLUICE_NO_REDIS
    */
   async settle(used: RequestCost, signal: AbortSignal): Promise<void> {
     const { limits } = this.#options
+    this.#checkPeer()
     for (const [name, units] of Object.entries(used)) {
       const at = this.#names.indexOf(name)
       // The job was sent by a version of the task that did not have this limit yet.
@@ -212,6 +213,8 @@ export class StoreGrants implements Grants {
     if (grantMs === undefined) return undefined
     const first = unused as StoreGrant | undefined
     if (first !== undefined) this.#isUnused(first)
+    // If nothing was sent under the first one, the job goes back.
+    this.#checkPeer(first === undefined ? noRedisError : staleWithoutRedisError)
     const loop: GrantLoop<StoreGrant> = {
       untilMs: Infinity,
       awayMs: Infinity,
@@ -243,6 +246,12 @@ export class StoreGrants implements Grants {
     this.#used.push(grant)
     for (const [i, more] of grant.units.entries()) this.#charged[i] = (this.#charged[i] ?? 0) + more
     return grant
+  }
+
+  /** @throws AttemptError SLUICE_NO_REDIS: the dispatcher shares the limits in Redis, and this worker does not */
+  #checkPeer(createError = noRedisError): void {
+    const { job, peer } = this.#options
+    if (job.grant !== undefined && peer === undefined) throw createError()
   }
 
   async giveBack(unused: Grant): Promise<void> {

@@ -73,11 +73,15 @@ export class LocalOutlet {
     return new Slots({ slots, attempt, stuck: this.#stuck, clock: store.clock, isPrompt, threaded }, reports)
   }
 
-  /** Makes everything ready that a first attempt would otherwise wait for. */
-  async open(tasks: readonly AnyTask[]): Promise<void> {
+  /** Makes everything ready that a first attempt would otherwise wait for. `waits`: also the source of its grants. */
+  async open(tasks: readonly AnyTask[], waits = true): Promise<void> {
     await this.#threads?.open(tasks)
-    const { source } = this.#options
-    await Promise.all([warmClient(this.#agents.of([])), source.waitUntilReady(tasks.flatMap(({ limits }) => limits))])
+    await Promise.all([warmClient(this.#agents.of([])), waits && this.waitUntilReady(tasks)])
+  }
+
+  /** Resolves when the source of grants is ready for attempts of these tasks. */
+  async waitUntilReady(tasks: readonly AnyTask[]): Promise<void> {
+    await this.#options.source.waitUntilReady(tasks.flatMap(({ limits }) => limits))
   }
 
   /** Closes what attempts have used; none may be under way. */

@@ -14,6 +14,7 @@ import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { OutletFor } from '../../src/claim/outlet.ts'
 import { openBroker } from '../../src/amqp/broker.ts'
 import { AmqpWire } from '../../src/outlet/amqp-wire.ts'
+import { BorrowedStore } from '../../src/outlet/borrowed-store.ts'
 import { FleetWorker } from '../../src/outlet/fleet-worker.ts'
 import { BrokerOutlet } from '../../src/outlet/broker-outlet.ts'
 import { TaskSet } from '../../src/worker/task-set.ts'
@@ -68,45 +69,52 @@ const elsewhere: Make = (places, began) => {
     close: async () => remote?.close(),
   }
 }
-/** Over a broker, with one worker in this process. */
-const overBroker: Make = async (concurrency, _began, tasks, db) => {
-  const store = storeOn(db)
-  const { clock, log } = store
-  const broker = await openBroker({ url: (await freshBroker()).url, name: 'test', log })
-  const wire = new AmqpWire(broker)
-  const rulebook = new Rulebook()
-  const names = new TaskSet(tasks, {}).describeTasks(rulebook).tasks
-  const dispatcher = new BrokerOutlet({ wire, fleet: 'test', tasks: names, clock, log })
-  const worker = new FleetWorker({
-    store,
-    wire,
-    fleet: 'test',
-    tasks,
-    labels: {},
-    concurrency,
-    graceMs: 25_000,
-    rulebook,
-    peer: undefined,
-    allowPrivate: [],
-    renew: async () => {},
-    ended: async () => {},
-  })
-  await dispatcher.open()
-  await worker.start()
-  return {
-    outlet: dispatcher.for,
-    async close() {
-      await worker.abort()
-      await dispatcher.close()
-      await broker.close()
-    },
+/** Over a broker, with one worker in this process, which has a store, or has none. */
+const overBroker =
+  (hasStore: boolean): Make =>
+  async (concurrency, _began, tasks, db) => {
+    const own = storeOn(db)
+    const { clock, log } = own
+    const lender = hasStore ? 'test' : new BorrowedStore(own)
+    const store = typeof lender === 'string' ? own : lender.store
+    const broker = await openBroker({ url: (await freshBroker()).url, name: 'test', log })
+    const wire = new AmqpWire(broker)
+    const rulebook = new Rulebook()
+    const names = new TaskSet(tasks, {}).describeTasks(rulebook).tasks
+    const lent = { name: 'test', sql: own }
+    const dispatcher = new BrokerOutlet({ wire, fleet: 'test', store: lent, tasks: names, clock, log })
+    const worker = new FleetWorker({
+      store,
+      wire,
+      fleet: 'test',
+      lender,
+      tasks,
+      labels: {},
+      concurrency,
+      graceMs: 25_000,
+      rulebook,
+      peer: undefined,
+      allowPrivate: [],
+      renew: async () => {},
+      ended: async () => {},
+    })
+    await dispatcher.open()
+    await worker.start()
+    return {
+      outlet: dispatcher.for,
+      async close() {
+        await worker.abort()
+        await dispatcher.close()
+        await broker.close()
+      },
+    }
   }
-}
 /** `isAlone`: all its tests share one pool of processes, which those that wait would take from each other. */
 const outlets: { name: string; make: Make; isAlone?: boolean }[] = [
   { name: 'the outlet in this process', make: () => ({}) },
   { name: 'an outlet elsewhere', make: elsewhere },
-  { name: 'the outlet over a broker', make: overBroker },
+  { name: 'the outlet over a broker', make: overBroker(true) },
+  { name: 'the outlet over a broker with a worker without a store', make: overBroker(false) },
   { name: 'the outlet of stock Celery workers', make: makeStock, isAlone: true },
 ]
 

@@ -52,6 +52,35 @@ it('a dispatcher gives jobs to a worker over the broker, and both stop on SIGTER
   expect((await dispatcher.ended).code).toBe(0)
 })
 
+it('a worker without DATABASE_URL executes, and its handlers can send nothing', async ({ onTestFinished }) => {
+  const { url } = await freshDatabase()
+  const sluice = await Sluice.open({ store: url })
+  const project = createProject({ SLUICE_TASKS: 'tasks.ts' })
+  onTestFinished(async () => {
+    await project.close()
+    await sluice.close()
+  })
+  const sender = `export const tell = task('tell', { retry: { attempts: 1 }, run: () => greet.send({ name: 'you' }) })`
+  project.write('tasks.ts', `${file}${sender}`)
+  const AMQP_URL = (await freshBroker()).url
+  const dispatcher = project.start(['dispatch'], { env: { AMQP_URL, DATABASE_URL: url } })
+  const worker = project.start(['work', '--broker'], { env: { AMQP_URL } })
+  await worker.says('waiting for a dispatcher to send greet, tell, http, without a store (no DATABASE_URL), 10 at once')
+  const env = { DATABASE_URL: url }
+  await project.run(['send', 'greet', '{"name":"you"}'], { env })
+  await project.run(['send', 'tell', '{}'], { env })
+  await until(async () => (await sluice.jobs.status()).failed === 1, 'one has failed')
+  await until(async () => (await sluice.jobs.status()).done === 1, 'one is done')
+  const [done] = await sluice.list({ state: 'done' })
+  expect(await sluice.jobs.get(done?.id ?? '')).toMatchObject({ result: 'hello you' })
+  const [failed] = await sluice.list({ state: 'failed' })
+  expect(await sluice.jobs.get(failed?.id ?? '')).toMatchObject({ error: { code: 'SLUICE_NEEDS_STORE' } })
+  worker.signal('SIGTERM')
+  expect((await worker.ended).code).toBe(0)
+  dispatcher.signal('SIGTERM')
+  expect((await dispatcher.ended).code).toBe(0)
+})
+
 it('a worker names the tasks that it leaves to Celery workers, and `why` who has to act', async ({
   onTestFinished,
 }) => {

@@ -2,11 +2,10 @@
 import { existsSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { z } from 'zod'
-import { limit, Sluice, task } from '../../dist/index.js'
+import { limit, Sluice, task, workInFleet } from '../../dist/index.js'
 
 const [role, store, amqp, slots, workers] = process.argv.slice(2)
 const open = () => Sluice.open({ store, amqp })
-const sluice = await open()
 const paced = limit('paced', { rate: '200/s', by: 'key' })
 const waiting = {
   input: z.object({ gate: z.string().optional(), key: z.string().optional() }),
@@ -33,11 +32,17 @@ const ring = task('ring', {
   run: async ({ url }, { fetch }) => void (await fetch(url, { method: 'POST' })),
 })
 const tasks = [note, rare, call, ring]
-const all = [sluice]
-if (role === 'dispatch') await sluice.dispatch(tasks)
-else {
+const concurrency = Number(slots)
+const all = []
+if (role === 'dispatch') {
+  all.push(await open())
+  await all[0].dispatch(tasks)
+} else if (role === 'join') {
+  const worker = await workInFleet(tasks, { amqp, concurrency })
+  all.push({ close: () => worker.stop() })
+} else {
   while (all.length < Number(workers)) all.push(await open())
-  await Promise.all(all.map((one) => one.execute(tasks, { concurrency: Number(slots) })))
+  await Promise.all(all.map((one) => one.execute(tasks, { concurrency })))
 }
 process.on('SIGTERM', () => void Promise.all(all.map((one) => one.close())).then(() => process.exit(0)))
 process.send('ready')

@@ -62,9 +62,12 @@ export async function createFleet(amqp: string, { onTestFinished }: Pick<TestCon
     await sluice.close()
     rmSync(folder, { recursive: true })
   })
-  /** @param workers so many of them in one process @param crashAt the point at which the process kills itself */
-  const start = async (role: 'dispatch' | 'execute', slots = 4, by = amqp, workers = 1, crashAt = '') => {
-    const args = [role, url, by, String(slots), String(workers)]
+  /**
+   * @param role `join`: as a worker without a store
+   * @param workers so many of them in one process @param crashAt the point at which the process kills itself
+   */
+  const start = async (role: 'dispatch' | 'execute' | 'join', slots = 4, by = amqp, workers = 1, crashAt = '') => {
+    const args = [role, role === 'join' ? '' : url, by, String(slots), String(workers)]
     const child = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), args, {
       execArgv: member,
       env: { ...process.env, REDIS_URL: redis, RING_RATE: ringRate, SLUICE_CRASH_AT: crashAt },

@@ -26,6 +26,7 @@ it.for([
       store,
       wire: new MemoryWire(systemClock, () => [0]),
       fleet: 'test',
+      lender: 'test',
       tasks: [task('note', { run: () => {} })],
       labels: {},
       concurrency: 1,

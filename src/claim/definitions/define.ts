@@ -264,11 +264,7 @@ type SourceRow = Required<Pick<SourceDefinition, 'source' | 'digest' | 'key'>> &
  * If the limit no longer has a share, jobs may still wait in those buckets: they then allow as much as the limit.
  */
 export async function defineShareBuckets(sql: Sql, name: string): Promise<void> {
-  const rows = await sql.query<SourceRow>(
-    `select name, key, source, digest, spec from sluice.limit_source
-     where (name = $1 or starts_with(name, $1 || '/')) and gone_at is null order by key, at desc`,
-    [name],
-  )
+  const rows = await sql.run<SourceRow>('limits/definitions/read_share_sources', [name])
   const own = rows.filter((row) => row.name === name)
   const known = rows.filter((row) => row.name !== name)
   const code = own.filter((row) => row.source === 'code')
