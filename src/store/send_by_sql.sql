@@ -24,6 +24,7 @@ declare
   v_queue text;
   v_id uuid;
   v_holder uuid;  -- the job that has the idempotency key
+  v_present text;  -- the name of the task, if v_task is one that it had before
 begin
   select * into v_given from engine.read_send_options(coalesce($3, '{}'));
   v_queue := coalesce(v_given.queue, (select t.queue from sluice.task t where t.name = v_task), 'default');
@@ -43,8 +44,9 @@ begin
     perform engine.delete_repeated_jobs(array[v_id]);
   end if;
   if v_given.id is not null then
-    perform engine.check_tasks_of_ids(array[v_id], array[concat_ws(E'\x1f', v_task, (
-      select string_agg(t.name, E'\x1f') from sluice.task t where t.currently = v_task))]);
+    v_present := coalesce((select t.currently from sluice.task t where t.name = v_task), v_task);
+    perform engine.check_tasks_of_ids(array[v_id], array[concat_ws(E'\x1f', v_task, v_present, (
+      select string_agg(t.name, E'\x1f') from sluice.task t where t.currently = v_present))]);
   end if;
   return v_id;
 end $$;

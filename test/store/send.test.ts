@@ -176,6 +176,13 @@ for (const engine of engines) {
       const renamed = task('renamed', { formerly: ['quiet'], run: () => undefined })
       expect(await sluice.send(renamed, { n: 2 }, { id })).toBe(id)
       expect(await count(sluice.db, `sluice.job where task <> 'other'`)).toBe(0)
+      // A program in another language still sends under the former name.
+      const moved = newId()
+      await sluice.send(renamed, {}, { id: moved })
+      await sluice.dispatchOnce([renamed])
+      const former = () =>
+        sluice.db.query(`select sluice.send('quiet', '{}', $1) as id`, [JSON.stringify({ id: moved })])
+      expect(await former()).toEqual([{ id: moved }])
     })
 
     it('with an idempotency key leads to the first job, also within one batch', async () => {
