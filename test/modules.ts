@@ -110,7 +110,8 @@ const exceptions: Record<string, string> = {
   'limits sluice.class': 'the lists of a bucket are found by class',
   'limits sluice.claim': 'a settlement whose grant has left the ledger counts from the time of its claim',
   'store engine.send_and_claim_job': 'a send may claim its own job',
-  'store engine.is_lane_blocked': 'a send notifies nobody of a job behind others that wait for a limit',
+  'store engine.blocked_lane': 'a send notifies nobody of jobs behind others that wait for a limit',
+  'store engine.is_lane_blocked': 'the same for one job',
   'events engine.state_of_job': 'a delivery is shown in the state of its job',
 }
 

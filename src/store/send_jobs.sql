@@ -54,7 +54,7 @@ begin
     returning class, lane, n
   ), ready as (
     select class, n from arrived
-    where not p_alone or exists (select 1 from sluice.idle) and not engine.is_lane_blocked(lane)
+    where not p_alone or exists (select 1 from sluice.idle) and not exists (select from engine.blocked_lane(lane))
   )
   select array_agg(id), bool_or(due_at is not null), (select array_agg(distinct class) from ready),
          (select sum(n) from ready)
