@@ -107,7 +107,8 @@ it.each<[what: string, run: (context: Context) => unknown]>([
   const id = await sluice.send(refused, {})
   await sluice.dispatchOnce([refused])
   expect(await sluice.jobs.get(id)).toMatchObject({
-    state: 'scheduled',
+    // On a busy machine it is due again by now.
+    state: expect.stringMatching(/^(scheduled|waiting)$/),
     error: { code: expect.stringMatching(/^SLUICE_BAD_/) },
   })
   await sluice.close()
