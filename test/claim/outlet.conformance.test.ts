@@ -21,14 +21,14 @@ import { TaskSet } from '../../src/worker/task-set.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { RetentionSettings } from '../../src/fleet/retention.ts'
-import { Worker } from '../../src/worker/worker.ts'
+import type { Worker } from '../../src/worker/worker.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { closeStock, makeStock } from '../remote/made.ts'
 import { copies } from '../rows.ts'
 import { until } from '../until.ts'
 import { rescueAll } from '../fleet/engine.ts'
+import { makeWorker } from '../worker/made.ts'
 import { Remote } from './remote.ts'
 import { type Ending, finish } from './engine.ts'
 
@@ -146,25 +146,12 @@ async function openStage({ onTestFinished }: TestContext, make: Make) {
     onTestFinished(() => made.close?.())
     const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + at.aheadMs }
     const store = storeOn(sluice.db, { clock })
-    const worker = new Worker({
+    const worker = makeWorker({
       store,
       tasks: both,
-      schedules: [],
-      queues: undefined,
       concurrency,
-      rate: undefined,
       graceMs: 25_000,
-      rulebook: new Rulebook(),
-      version: '0',
-      labels: {},
-      allowPrivate: [],
-      beatUrl: undefined,
-      retention: new RetentionSettings(store, {}),
-      peer: undefined,
       ...(made.outlet === undefined ? {} : { outlet: made.outlet }),
-      renew: async () => {},
-      catchUp: async () => false,
-      ended() {},
     })
     onTestFinished(() => worker.abort())
     await worker.start()

@@ -5,12 +5,10 @@ import { expect, it } from 'vitest'
 import { check, limit, type Limit, Sluice, task } from '../../src/index.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { storeOn } from '../../src/db/store.ts'
-import { Rulebook } from '../../src/tasks/rule.ts'
-import { RetentionSettings } from '../../src/fleet/retention.ts'
-import { Worker } from '../../src/worker/worker.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { until } from '../until.ts'
+import { makeWorker } from './made.ts'
 
 async function lifeMs(sluice: Sluice, of: Limit): Promise<number> {
   const [row] = await sluice.db.query<{ ms: number }>(
@@ -127,25 +125,10 @@ it.concurrent('what an outlet elsewhere does leaves the way unknown', async ({ o
   const far = task('far', { limits: [limit('far', { rate: '100/s' })], run: async () => {} })
   await sluice.define([far])
   const store = storeOn(sluice.db, { clock: systemClock })
-  const worker = new Worker({
+  const worker = makeWorker({
     store,
     tasks: [far],
-    schedules: [],
-    queues: undefined,
-    concurrency: 1,
-    rate: undefined,
-    graceMs: 0,
-    rulebook: new Rulebook(),
-    version: '0',
-    labels: {},
-    allowPrivate: [],
-    beatUrl: undefined,
-    retention: new RetentionSettings(store, {}),
-    peer: undefined,
     outlet: () => ({ slots: 1, free: () => 1, kinds: [], start() {}, abort() {} }),
-    renew: async () => {},
-    catchUp: async () => false,
-    ended() {},
   })
   onTestFinished(() => worker.abort())
   await worker.start()

@@ -15,11 +15,11 @@ import { type Limit, limit } from '../../src/limits/limit.ts'
 import type { PeerDecision, PeerRequest, PeerLimiter } from '../../src/limits/peer.ts'
 import type { Rule } from '../../src/index.ts'
 import type { Sluice } from '../../src/sluice.ts'
-import { RetentionSettings } from '../../src/fleet/retention.ts'
-import { Worker } from '../../src/worker/worker.ts'
+import type { Worker } from '../../src/worker/worker.ts'
 import { mainEngines, openOn } from '../claim/engine.ts'
 import { until } from '../until.ts'
 import { hold, roomOf } from '../limits/engine.ts'
+import { makeWorker } from './made.ts'
 
 /** Tokens that each job declares, and so each of its requests costs. */
 export const cost = 1_000
@@ -214,24 +214,13 @@ export class Stage {
     })
     const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + this.aheadMs }
     const store = storeOn(db, { clock })
-    this.worker = new Worker({
+    this.worker = makeWorker({
       store,
       tasks: [this.#task],
-      schedules: [],
-      queues: undefined,
       concurrency: 2,
-      rate: undefined,
       graceMs: 25_000,
       rulebook: new Rulebook(plot.rules),
-      version: '0',
-      labels: {},
-      allowPrivate: [],
-      beatUrl: undefined,
-      retention: new RetentionSettings(store, {}),
       peer: this.peer,
-      renew: async () => {},
-      catchUp: async () => false,
-      ended() {},
     })
   }
 

@@ -4,16 +4,14 @@ import { z } from 'zod'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { watch } from '../../src/core/probe.ts'
 import { storeOn } from '../../src/db/store.ts'
-import { RetentionSettings } from '../../src/fleet/retention.ts'
 import { Sluice, task } from '../../src/index.ts'
-import { Rulebook } from '../../src/tasks/rule.ts'
 import type { AnyTask } from '../../src/tasks/task.ts'
-import { Worker } from '../../src/worker/worker.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { claim, count, workerIds } from '../claim/engine.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { later, until } from '../until.ts'
 import { beats, rescue, rescueAll } from '../fleet/engine.ts'
+import { makeWorker } from './made.ts'
 import { hasty } from './patience.ts'
 
 const quiet = task('quiet', { input: z.object({}), run: () => undefined })
@@ -96,25 +94,10 @@ test('a worker that is stopped while it starts claims nothing any more', async (
   const start = async () => {
     for (let n = 0; n < 10; n++) await sluice.db.query('select')
   }
-  const worker = new Worker({
+  const worker = makeWorker({
     store,
     tasks: [quiet as unknown as AnyTask],
-    schedules: [],
-    queues: undefined,
-    concurrency: 1,
-    rate: undefined,
-    graceMs: 0,
-    rulebook: new Rulebook(),
-    version: '0',
-    labels: {},
-    allowPrivate: [],
-    beatUrl: undefined,
-    retention: new RetentionSettings(store, {}),
-    peer: undefined,
     companion: { start, stop: nothing, abort: nothing },
-    renew: nothing,
-    catchUp: async () => false,
-    ended() {},
   })
   let claims = 0
   let stopping: Promise<void> | undefined
