@@ -59,15 +59,14 @@ export async function redisClients({ sql }: StorageAt, url: string | undefined):
   }
 }
 
-/** Checks that a RabbitMQ takes another connection, and how many channels that may have; undefined: none is known, or it is away. */
+/**
+ * Checks that a RabbitMQ takes another connection, and how many channels that may have; undefined: none is known.
+ * @throws the errors of `openBroker`
+ */
 export async function channels(amqp: string | undefined): Promise<Finding | undefined> {
   if (amqp === undefined) return undefined
   // Limits of connections, of a user or a virtual host, are only shown by a refusal.
-  const broker = await openBroker({ url: amqp, name: 'sluice doctor', log: silent }).catch((error: unknown) => {
-    if (codeOf(error) === 'SLUICE_BROKER_UNREACHABLE') return undefined
-    throw error
-  })
-  if (broker === undefined) return undefined
+  const broker = await openBroker({ url: amqp, name: 'sluice doctor', log: silent })
   try {
     const most = await broker.channelsMax()
     const text = `RabbitMQ accepts ${many(most, 'channel')} a connection`

@@ -131,8 +131,8 @@ it('doctor finds a RabbitMQ that allows too few channels, or no further connecti
   const host = await rabbit.fresh()
   const store = {} as Opened
   const found = (amqp = host.url) => checks['channels']?.({ store, schema: 'sluice', amqp })
-  // Whether it answers is another check's business.
-  expect(await found('amqp://127.0.0.1:1')).toBe(undefined)
+  // As with Redis, `doctor` shows the error, whether or not a process uses it yet.
+  await expect(found('amqp://127.0.0.1:1')).rejects.toThrow('there is no RabbitMQ at 127.0.0.1:1: ')
   expect(await found()).toMatchObject({ status: 'ok', text: expect.stringMatching(/^RabbitMQ accepts \d+ channels/) })
   await rabbit.evaluate('application:set_env(rabbit, channel_max, 8)')
   expect(await found()).toMatchObject({
