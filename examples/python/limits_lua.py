@@ -271,12 +271,18 @@ local function history()
   return from and string.match(info, '^%x+', from + 14) or ''
 end
 
+-- Returns fields of an epoch; none if its key has a value of another program, which the next epoch replaces.
+local function fields_of(key, ...)
+  local found = redis.pcall('HMGET', key, ...)
+  return unpack(found.err and {} or found)
+end
+
 -- Returns the epoch in force. If the state is not whole, or is not of the epoch that the caller knows: nil, and the reply 'lost',
 -- the call's id and the id of the epoch in force ('': none).
 local function whole(key, call)
   local member = 'm:' .. (call.epoch or '')
   local id, of, at, most, stores, joined, is_member =
-    unpack(redis.call('HMGET', key, 'id', 'history', 'at', 'most', 'stores', 'joined', member))
+    fields_of(key, 'id', 'history', 'at', 'most', 'stores', 'joined', member)
   if id and of == history() and (not call.epoch or is_member) then
     stores = tonumber(stores or 1)
     return { at = tonumber(at), most = tonumber(most), stores = stores, lacks = tonumber(joined or 1) < stores }

@@ -18,7 +18,10 @@ local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local reply = {}
 for i, limit in ipairs(call.limits) do
   local key, mine = KEYS[2 * i - 1], 'o:' .. call.owner
-  local text, version, agreed, published = unpack(redis.call('HMGET', key, 'text', 'version', mine, 'published'))
+  local found = redis.pcall('HMGET', key, 'text', 'version', mine, 'published')
+  -- A value of another program counts as lost, and is replaced. Not each user of the scripts may send DEL.
+  if found.err then redis.call('PEXPIRE', key, '0') end
+  local text, version, agreed, published = unpack(found)
   local stood = limit.stood
   local before = agreed or stood and stood.own
   if stood and tonumber(version or 0) < stood.version then

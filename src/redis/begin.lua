@@ -48,7 +48,7 @@ local PATIENCE = 10000000
 
 local function begin(keys, call)
   local stands, of, at, owner, standing, begins, reached =
-    unpack(redis.call('HMGET', keys[1], 'id', 'history', 'at', 'owner', 'stores', 'begins', 'reached'))
+    fields_of(keys[1], 'id', 'history', 'at', 'owner', 'stores', 'begins', 'reached')
   local stores = call.stores or 1
   local is_alone = math.min(stores, tonumber(standing or 1)) == 1
   local is_others = owner and owner ~= call.owner

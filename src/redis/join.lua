@@ -50,7 +50,7 @@ end
 local function join(keys, call)
   local mine = 'o:' .. call.owner
   local stands, of, stores, joined, was, owner =
-    unpack(redis.call('HMGET', keys[1], 'id', 'history', 'stores', 'joined', mine, 'owner'))
+    fields_of(keys[1], 'id', 'history', 'stores', 'joined', mine, 'owner')
   if not stands or stands ~= call.joins or of ~= history() then return { 'lost', call.id, stands or '' } end
   local now, shown = clock(call.cap)
   local places = math.max(tonumber(stores), was and call.stores or 0)

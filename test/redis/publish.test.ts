@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
+import type { Stood } from '../../src/redis/call.ts'
 import type { Published } from '../../src/redis/definition.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { freshRedis } from '../servers/redis.ts'
@@ -36,4 +37,27 @@ it('a smaller version never replaces a greater one, in whatever order they come'
   const told = await Promise.all(versions.map((one) => limiter.publish(published(one, { rate: `${one}/min` }))))
   expect(told).toEqual([5, 9, 9, 12, 12, 12, 12, 12, 12])
   expect(await stands()).toMatchObject({ version: 12, keyed: false, rules: [{ room: 1 }] })
+})
+
+it('what another program has written in its place is replaced', async () => {
+  const key = 'app:{crm}:d:mail'
+  for (const [command, ...args] of [
+    ['LPUSH', key, 'of a stranger'],
+    ['SET', key, 'of a stranger'],
+    ['SET', key, '{}'],
+  ] as const) {
+    await client.send('DEL', [key])
+    await client.send(command, args)
+    expect(await limiter.publish(published(1, { rate: '1/min' }))).toBe(1)
+    expect(await stands()).toMatchObject({ version: 1 })
+  }
+})
+
+it('what another program has written in place of what databases agree on is replaced by what they know', async () => {
+  const { version, name, ...values } = { ...published(7, { rate: '7/min' }), isPublished: true }
+  const agree = async (stood?: Stood) => (await limiter.agree('one', [{ version, name, ...values, stood }]))[0]
+  const before = await agree()
+  await client.send('DEL', ['app:{crm}:v:mail'])
+  await client.send('LPUSH', ['app:{crm}:v:mail', 'of a stranger'])
+  expect(await agree(before?.stood)).toEqual(before)
 })

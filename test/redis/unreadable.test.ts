@@ -1,4 +1,4 @@
-/** Values of other programs under the keys of buckets: such a bucket grants nothing, and all others go on. */
+/** Values of other programs under our keys: such a bucket grants nothing, and all others go on; such an epoch begins anew. */
 import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { limit } from '../../src/index.ts'
@@ -93,4 +93,20 @@ it('jobs of other keys run; the key is parked with the cure, takes of it fail, a
   await mine.send('DEL', [key])
   expect(await sluice.release('crm:1')).toBe(true)
   await until(() => ran.length === 3)
+})
+
+it('an epoch whose key has such a value is lost, and a worker begins another in its place', async (context) => {
+  const { connect, open } = await redisFor(context)
+  const mine = await connect()
+  const key = 'sluice:{limits}:epoch'
+  await mine.send('SET', [key, 'mine'])
+  const { sluice } = await open()
+  const { call, ran } = counted([limit('crm', { rate: '100/s', published: true })] as never)
+  await sluice.work([call])
+  await sluice.send(call, { n: 0 } as never)
+  await until(() => ran.length === 1)
+  await mine.send('SET', [key, 'mine'])
+  await sluice.send(call, { n: 0 } as never)
+  await until(() => ran.length === 2)
+  expect(await mine.send('TYPE', [key])).toBe('hash')
 })
