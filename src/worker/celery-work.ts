@@ -33,6 +33,7 @@ const fields = ['queues', 'events', 'trackStarted', 'routes', 'keyPrefix', 'visi
 export function celeryWork(given: readonly string[] | CeleryWork): CeleryWork {
   const work = Array.isArray(given) ? { queues: given as readonly string[] } : (given as CeleryWork)
   const bad = (why: string) => new UsageError('SLUICE_BAD_OPTION', `celery: ${why}`)
+  if (typeof given !== 'object') throw bad("it is a list of queues, such as ['celery'], or an object with `queues`")
   checkFields('SLUICE_BAD_OPTION', '`celery`', work, fields)
   const { queues, events = false, trackStarted = false, routes = {}, keyPrefix = '', visibilityTimeout } = work
   if (!Array.isArray(queues) || queues.length === 0) throw bad('`queues` is a list of at least one queue')

@@ -142,6 +142,12 @@ describe('a call is refused', () => {
   it.each<[what: string, call: () => unknown, code: string, text: string]>([
     ['an option of a worker', () => sluice.work([quiet], { concurency: 5 }), 'SLUICE_BAD_OPTION', 'no "concurency"'],
     [
+      'one queue of Celery, and no list',
+      () => sluice.work([quiet], { celery: 'celery' as never }),
+      'SLUICE_BAD_OPTION',
+      "celery: it is a list of queues, such as ['celery'], or an object with `queues`",
+    ],
+    [
       'an id of BullMQ',
       () => sluice.send(quiet, {}, { jobId: 'x' }),
       'SLUICE_BAD_OPTION',
