@@ -30,6 +30,8 @@ const deliveryChars = 4_096
 /** A message that was received. */
 interface Read extends Omit<MessageInHand, 'progress' | 'event' | 'open'> {
   readonly isSuspect: boolean
+  /** The other replicas get a question about it. */
+  readonly isDoubted: boolean
 }
 
 /** Consumes for one service. */
@@ -55,7 +57,7 @@ export class ServiceConsumer {
 
   constructor(options: ConsumerOptions) {
     this.#options = options
-    this.#inHand = new MessagesInHand(options.store)
+    this.#inHand = new MessagesInHand(options.store, (key) => this.#replicas?.report(key))
     this.#handling = new Handling({
       ...options,
       inHand: this.#inHand,
@@ -67,7 +69,8 @@ export class ServiceConsumer {
     const { clock, log } = store
     const { names } = republisher
     const look = (key: string) => this.#inHand.look(key)
-    if (names.archiveTopology !== undefined) this.#replicas = new Replicas({ broker, names, clock, log, look })
+    const learn = (key: string) => this.#inHand.learn(key)
+    if (names.archiveTopology !== undefined) this.#replicas = new Replicas({ broker, names, clock, log, look, learn })
     this.#suspects = new Suspects({
       broker,
       names,
@@ -201,22 +204,15 @@ export class ServiceConsumer {
   #take(source: Source, delivery: Delivery, queue: string, isSuspect: boolean): Promise<void> | undefined {
     const progress = progressOf(delivery)
     const key = keyOf(source.queue, delivery, progress)
-    const earlier = key === undefined ? undefined : this.#inHand.get(key)
     const isBack = delivery.isRedelivered || isSuspect
     const isRepeat = isBack || progress.isDoubtful
-    if (earlier !== undefined && isRepeat && !earlier.delivery.isInHand) {
-      // Its connection was lost, but not this process.
-      earlier.delivery = delivery
-      return undefined
-    }
-    const isAgain = key !== undefined && this.#inHand.isKnown(key)
-    if (isRepeat && isAgain) {
-      // The server missed the acknowledgement, or the publisher the confirmation of the first copy.
-      delivery.ack()
-      return undefined
-    }
-    const seen = isAgain || earlier !== undefined ? { ...progress, isDoubtful: true } : progress
-    const read = { source, delivery, queue, isSuspect, key: earlier === undefined ? key : undefined }
+    if (isRepeat && key !== undefined && this.#inHand.takeCopy(key, delivery)) return undefined
+    const isInHand = key !== undefined && this.#inHand.get(key) !== undefined
+    const isAgain = isInHand || (key !== undefined && this.#inHand.isKnown(key))
+    const seen = isAgain ? { ...progress, isDoubtful: true } : progress
+    // The others have answered about a suspect before it was put aside. Only one that has begun may crash this process.
+    const isDoubted = isSuspect ? delivery.isRedelivered : isRepeat
+    const read = { source, delivery, queue, isSuspect, isDoubted, key: isInHand ? undefined : key }
     const nowMs = this.#options.store.clock.wallMs()
     const left = leftBehind(seen, { source, queue, isBack }, this.#moves, nowMs)
     return left.length === 0 ? this.#admit(read, seen) : this.#divide(read, seen, left)
@@ -229,9 +225,29 @@ export class ServiceConsumer {
   }
 
   #admit(read: Read, seen: Progress): Promise<void> | undefined {
+    const { source, key, isDoubted } = read
+    const replicas = source.task.limits.length === 0 && isDoubted ? this.#replicas : undefined
+    return replicas === undefined || key === undefined
+      ? this.#begin(read, seen)
+      : this.#admitRepeat(read, seen, key, replicas)
+  }
+
+  /** Admits a message that may have been handled before, unless another replica has handled it, and RabbitMQ does not know that. */
+  async #admitRepeat(read: Read, seen: Progress, key: string, replicas: Replicas): Promise<void> {
+    const { delivery } = read
+    const isWanted = () => delivery.isInHand && this.#cancelled === undefined
+    const known = await replicas.look(key, isWanted)
+    if (known === 'handled') return void delivery.ack()
+    // This process stops, and the next replica that gets it looks among the others, too.
+    if (known === 'in hand') return void delivery.reject({ requeue: true })
+    // Its connection was lost meanwhile, so it comes again; or another copy came here meanwhile.
+    if (delivery.isInHand && !this.#inHand.takeCopy(key, delivery)) await this.#begin(read, seen)
+  }
+
+  #begin(read: Read, seen: Progress): Promise<void> | undefined {
     const { source, delivery, queue, isSuspect, key } = read
     const isLost = delivery.isRedelivered || (!isSuspect && seen.crashes > 0)
-    if (isLost && source.task.limits.length === 0) return this.#admitLost(read, seen)
+    if (isLost && source.task.limits.length === 0) return this.#putAside(read, seen)
     let event: CloudEvent
     try {
       const { takesPlain, store } = this.#options
@@ -242,20 +258,10 @@ export class ServiceConsumer {
     return this.#deliver({ key, source, queue, progress: seen, event, delivery, open: 0 }, isSuspect)
   }
 
-  /** Admits a message whose worker was lost, unless another replica has handled it, and RabbitMQ does not know that. */
-  async #admitLost({ source, delivery, queue, isSuspect, key }: Read, seen: Progress): Promise<void> {
-    if (key !== undefined && delivery.isRedelivered && this.#replicas !== undefined) {
-      const isWanted = () => delivery.isInHand && this.#cancelled === undefined
-      const known = await this.#replicas.look(key, isWanted)
-      if (known === 'handled') return void delivery.ack()
-      // This process stops, and the next replica that gets it looks among the others, too.
-      if (known === 'in hand') return void delivery.reject({ requeue: true })
-      // Its connection was lost meanwhile, so it comes again.
-      if (!delivery.isInHand) return
-    }
-    if (isSuspect) return this.#forwarder.handleCrash(source, delivery, seen)
-    // suspects.ts has why that matters.
-    return this.#suspects.add(delivery, seen, queue)
+  /** Puts a message aside whose worker was lost: suspects.ts has why that matters. */
+  async #putAside({ source, delivery, queue, isSuspect, key }: Read, seen: Progress): Promise<void> {
+    await (isSuspect ? this.#forwarder.handleCrash(source, delivery, seen) : this.#suspects.add(delivery, seen, queue))
+    if (key !== undefined) this.#inHand.recordHandled(key, false)
   }
 
   #deliver(message: MessageInHand, isSuspect: boolean): Promise<void> | undefined {

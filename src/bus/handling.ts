@@ -83,7 +83,7 @@ export class Handling {
       const turn = this.#turns.shift()
       if (turn === undefined) break
       // A message whose connection was lost before it began is delivered again, here or elsewhere.
-      if (!this.#options.inHand.keeps(turn.message)) this.#options.inHand.forget(turn.message)
+      if (!this.#options.inHand.keeps(turn.message)) this.#options.inHand.giveBack(turn.message)
       else {
         turns.push(turn)
         free--
@@ -126,13 +126,15 @@ export class Handling {
     this.#settling++
     try {
       const carried = carry({ ...message.progress, handler })
-      if (carried !== undefined) await carried
+      if (carried !== undefined) {
+        message.isSentOn = true
+        await carried
+      }
     } catch (error) {
       // It may have arrived before.
       const repeat = () => carry({ ...message.progress, handler, isDoubtful: true })
       if (!(await this.#options.inHand.insist(() => message.delivery.isInHand, repeat, error, this.#aborted.signal))) {
-        this.#options.inHand.forget(message)
-        message.delivery.reject({ requeue: true })
+        this.#options.inHand.giveBack(message)
         return
       }
     } finally {

@@ -26,7 +26,7 @@ export interface Progress extends Known {
   readonly replayOf?: string
   /** Attempts before it was replayed; the others count those since then. */
   readonly earlier?: number
-  /** How often handlers' attempts have sent it again: no two of these copies are alike, also if none of them counted. */
+  /** How often it was sent on without a counted attempt that shows it: each copy has a higher number than the one before. */
   readonly turn?: number
 }
 
@@ -167,17 +167,29 @@ function envelopeOf(value: unknown): CloudEvent {
   return { data: null, ...event } as CloudEvent
 }
 
-/** Returns a key that only copies of this message in this queue have; undefined: the message has no id. */
+/**
+ * Returns the key of a message: its place, and its chain, which is all that its event becomes for one handler, or for those of a group.
+ * What a message is sent on as has a higher place in the chain. Undefined: the message has no id.
+ */
 export function keyOf(
   queue: string,
   delivery: Delivery,
-  { handler = '', attempt, turn = 0 }: Progress,
+  { handler = '', attempt, earlier = 0, turn = 0 }: Progress,
 ): string | undefined {
   const id = idOf(delivery.properties as Properties)
   if (id === undefined) return undefined
   // Other programs may give all of their messages the same id.
   const own = hasOwnId(delivery, id) ? '' : hash64(delivery.body.toString('latin1'))
-  return `${queue} ${handler} ${attempt} ${turn} ${id} ${own}`
+  return `${attempt + earlier + turn} ${queue} ${handler} ${id} ${own}`
+}
+
+/** Returns the key of the last place in a chain. */
+export const lastOf = (key: string) => `Infinity ${partsOf(key).chain}`
+
+/** Returns the parts of a key. */
+export function partsOf(key: string): { chain: string; place: number } {
+  const at = key.indexOf(' ')
+  return { chain: key.slice(at + 1), place: Number(key.slice(0, at)) }
 }
 
 /** True for a message whose id names its event: what others put around an envelope may have another id. */

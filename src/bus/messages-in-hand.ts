@@ -4,7 +4,7 @@ import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import { RecentMap } from '../core/recent-map.ts'
 import type { CloudEvent } from '../events/envelope.ts'
-import type { Progress } from './message.ts'
+import { lastOf, partsOf, type Progress } from './message.ts'
 import type { Source } from './source.ts'
 
 /** A message in hand. It is acknowledged when all handlers have had it, or have it in a chain of their own. */
@@ -21,6 +21,10 @@ export interface MessageInHand {
   open: number
   /** A handler has begun. */
   isBegun?: boolean
+  /** What became of it was published: it goes on elsewhere. */
+  isSentOn?: boolean
+  /** Copies that came meanwhile, which are settled with it. */
+  copies?: Delivery[]
 }
 
 /** What a process knows of a message: it has handled it, or has it in hand. */
@@ -31,35 +35,56 @@ const knownMax = 10_000
 
 /** Messages by their keys. */
 export class MessagesInHand {
+  /** By chain. */
   readonly #inHand = new Map<string, MessageInHand>()
-  /** Keys of messages that were handled here. */
-  readonly #known = new RecentMap<string, true>(knownMax)
+  /** The places up to which chains were handled by this service, as far as this process knows. */
+  readonly #known = new RecentMap<string, number>(knownMax)
   readonly #clock: Clock
   readonly #log: Log
   /** Tries of `insist` that go on, and how many there were in this outage. */
   #open = 0
   #failed = 0
 
-  constructor({ clock, log }: { clock: Clock; log: Log }) {
+  readonly #handled: (key: string) => void
+
+  /** @param handled called with the key of each message that was handled or sent on here */
+  constructor({ clock, log }: { clock: Clock; log: Log }, handled: (key: string) => void) {
     this.#clock = clock
     this.#log = log
+    this.#handled = handled
   }
 
-  /** Returns the message in hand that has this key. */
+  /** Returns the message in hand that is that with this key, or a later one of its chain. */
   get(key: string): MessageInHand | undefined {
-    return this.#inHand.get(key)
+    const { chain, place } = partsOf(key)
+    const message = this.#inHand.get(chain)
+    return message?.key !== undefined && partsOf(message.key).place >= place ? message : undefined
   }
 
-  /** Returns whether a message with this key was handled here. */
+  /** Returns whether the message with this key was handled, or a later one of its chain. */
   isKnown(key: string): boolean {
-    return this.#known.has(key)
+    const { chain, place } = partsOf(key)
+    return (this.#known.get(chain) ?? -1) >= place
   }
 
   /** Returns what is known of the message with this key. */
   look(key: string): Known {
-    if (this.#known.has(key)) return 'handled'
-    const message = this.#inHand.get(key)
+    if (this.isKnown(key)) return 'handled'
+    const message = this.get(key)
     return message !== undefined && this.keeps(message) ? 'in hand' : undefined
+  }
+
+  /** Settles a copy of a message that was handled; one of a message in hand is settled with that. Returns whether it is one. */
+  takeCopy(key: string, delivery: Delivery): boolean {
+    const message = this.get(key)
+    if (message === undefined) {
+      if (!this.isKnown(key)) return false
+      // The server missed the acknowledgement, or the publisher the confirmation of the first copy.
+      delivery.ack()
+    } else if (message.delivery.isInHand) (message.copies ??= []).push(delivery)
+    // Its connection was lost, but not this process.
+    else message.delivery = delivery
+    return true
   }
 
   /**
@@ -72,19 +97,44 @@ export class MessagesInHand {
 
   /** Adds a message in hand. */
   add(message: MessageInHand): void {
-    if (message.key !== undefined) this.#inHand.set(message.key, message)
+    if (message.key !== undefined) this.#inHand.set(partsOf(message.key).chain, message)
   }
 
-  /** Removes a message that is no longer in hand. */
-  forget({ key }: MessageInHand): void {
-    if (key !== undefined) this.#inHand.delete(key)
+  /** Gives a message back. */
+  giveBack(message: MessageInHand): void {
+    this.#remove(message)
+    message.delivery.reject({ requeue: true })
+    for (const copy of message.copies ?? []) copy.reject({ requeue: true })
   }
 
   /** Acknowledges a message that was handled. */
   acknowledge(message: MessageInHand): void {
-    message.delivery.ack()
-    this.forget(message)
-    if (message.key !== undefined) this.#known.set(message.key, true)
+    const { key, delivery, copies = [], progress, isSentOn = false } = message
+    this.#remove(message)
+    delivery.ack()
+    for (const copy of copies) copy.ack()
+    // If each handler of a group had it, what it was sent on as is a chain of its own.
+    if (key !== undefined) this.recordHandled(key, !isSentOn || progress.handler === undefined)
+  }
+
+  /** Records that the message with this key was handled, or sent on; `isLast`: nothing follows in its chain. */
+  recordHandled(key: string, isLast: boolean): void {
+    const known = isLast ? lastOf(key) : key
+    this.learn(known)
+    this.#handled(known)
+  }
+
+  /** Remembers that the message with this key was handled, here or by another replica. */
+  learn(key: string): void {
+    const { chain, place } = partsOf(key)
+    this.#known.set(chain, Math.max(place, this.#known.get(chain) ?? 0))
+  }
+
+  #remove(message: MessageInHand): void {
+    if (message.key === undefined) return
+    const { chain } = partsOf(message.key)
+    // What it was sent on as may be here before it is acknowledged.
+    if (this.#inHand.get(chain) === message) this.#inHand.delete(chain)
   }
 
   /**

@@ -5,7 +5,7 @@ import { unrouted } from '../events/names.ts'
 
 /** All events: a topic exchange whose routing keys are types. */
 export const eventsExchange = 'sluice.events'
-/** Questions among the replicas of a service: a direct exchange whose routing keys are services. */
+/** Notes among the replicas of a service: a direct exchange whose routing keys are services. */
 export const replicasExchange = 'sluice.replicas'
 /** The header of a message that may have been published before. */
 export const again = { 'sluice-again': true } as const

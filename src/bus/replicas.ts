@@ -1,7 +1,7 @@
 /**
- * Questions among the replicas of a service. A RabbitMQ that was killed forgets acknowledgements, and brings these messages to any
- * replica; and so it does with those of a lost connection. A replica that gets one looks among the others, of which one may have
- * handled it, or have it in hand.
+ * Notes among the replicas of a service. A RabbitMQ that was killed forgets acknowledgements, and brings these messages to any
+ * replica; and so it does with those of a lost connection. So each replica reports to the others what it has handled, since it may be
+ * lost with that RabbitMQ. And a replica that gets such a message looks among the others, of which one may have it in hand.
  */
 import { randomUUID } from 'node:crypto'
 import type { Broker, Delivery } from '../amqp/broker.ts'
@@ -19,6 +19,8 @@ export interface ReplicasOptions {
   log: Log
   /** Returns what this process knows of the message with that key. */
   look(key: string): Known
+  /** Called with the key of a message that another replica has handled. */
+  learn(key: string): void
 }
 
 /** A message between replicas. */
@@ -29,8 +31,9 @@ interface Note {
   n: number
   /** The keys of a question: none to learn which replicas there are. */
   keys?: string[]
-  /** Those of them that the sender of the answer has handled, and that it has in hand. */
+  /** Keys of messages that its sender has handled. */
   handled?: string[]
+  /** Those of the question that the sender of the answer has in hand. */
   inHand?: string[]
   /** True if its sender answers no more. */
   isLast?: boolean
@@ -55,6 +58,8 @@ interface Question {
 const patienceMs = 2_000
 /** Time between two questions about a message that another replica has in hand, in ms. */
 const repeatMs = 1_000
+/** For how long a replica collects what it reports, in ms, for each of the others: so each reads a hundred such notes a second. */
+const reportMs = 10
 /** For how long a note may wait until it is sent, and until it is read, in ms: a later answer is of no use. */
 const withinMs = 5_000
 /** Stands for those that are not known yet, and never answers. */
@@ -72,6 +77,8 @@ export class Replicas {
   /** The question that is to be sent next. */
   #next: Question | undefined
   #count = 0
+  /** What was not reported. */
+  #unreported: string[] = []
   #consumer: Promise<Consumer> | undefined
 
   constructor(options: ReplicasOptions) {
@@ -102,7 +109,15 @@ export class Replicas {
     if (consumer === undefined) return
     await consumer.cancel()
     // Otherwise their next questions would wait for it.
-    this.#send({ n: 0, isLast: true })
+    this.#send({ n: 0, handled: this.#unreported.splice(0), isLast: true })
+  }
+
+  /** Reports to the others that this process has handled the message with this key. */
+  report(key: string): void {
+    if (this.#others.size === 0 || this.#unreported.push(key) > 1) return
+    this.#options.clock.after(reportMs * this.#others.size, () => {
+      if (this.#unreported.length > 0) this.#send({ n: 0, handled: this.#unreported.splice(0) })
+    })
   }
 
   /**
@@ -161,6 +176,7 @@ export class Replicas {
   #receive({ body }: Pick<Delivery, 'body'>): void {
     const { from, n, keys, handled = [], inHand = [], isLast = false } = read(body)
     if (from === '' || from === this.#queue) return
+    for (const key of handled) this.#options.learn(key)
     if (isLast) return this.#forget(from)
     this.#others.add(from)
     if (keys !== undefined) return this.#answer(from, n, keys)

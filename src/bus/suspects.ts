@@ -52,7 +52,7 @@ export class Suspects {
     const { broker, names, synced } = this.#options
     this.#adding++
     try {
-      const known = { ...progress, isDoubtful: true }
+      const known = { ...progress, turn: (progress.turn ?? 0) + 1, isDoubtful: true }
       const message = copyOf(delivery, undefined, known, { routingKey: names.suspects }, { [queueHeader]: queue })
       await publishOrDeclare(
         () => broker.publish(message),

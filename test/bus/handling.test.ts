@@ -20,7 +20,7 @@ const clock = { ...systemClock, sleep: () => new Promise<void>((resolve) => setI
 it('an outage is reported once at its begin and once at its end, however many messages fail in it', async () => {
   const lines: unknown[] = []
   const log = logTo((level, text, details) => lines.push([level, text, details]))
-  const inHand = new MessagesInHand({ clock, log })
+  const inHand = new MessagesInHand({ clock, log }, () => {})
   const { signal } = new AbortController()
   const outage = async (messages: number) => {
     let [isAway, tries] = [true, 0]
@@ -40,12 +40,43 @@ it('an outage is reported once at its begin and once at its end, however many me
   expect(lines).toEqual([begun, over(3), begun, over(1)])
 })
 
+it('a copy of a message in hand is settled with it, and what it was sent on as by itself', () => {
+  const settled: string[] = []
+  const delivery = (name: string) => ({
+    isInHand: true,
+    ack: () => settled.push(`ack ${name}`),
+    reject: () => settled.push(`reject ${name}`),
+  })
+  const progress = { handler: 'h' }
+  const message = (place: number, name: string) =>
+    ({ key: `${place} queue h id `, progress, delivery: delivery(name), open: 0 }) as never
+  const take = (place: number, name: string) => inHand.takeCopy(`${place} queue h id `, delivery(name) as never)
+  const reported: string[] = []
+  const inHand = new MessagesInHand({ clock, log: silent }, (key) => void reported.push(key))
+  const [first, next] = [message(1, 'first'), message(2, 'next')]
+  inHand.add(first)
+  expect([take(1, 'copy'), take(0, 'earlier copy'), take(2, 'next')]).toEqual([true, true, false])
+  inHand.add(next)
+  Object.assign(first, { isSentOn: true })
+  inHand.acknowledge(first)
+  expect(settled.splice(0)).toEqual(['ack first', 'ack copy', 'ack earlier copy'])
+  // It is in hand still.
+  expect([take(1, 'late'), take(2, 'copy'), inHand.look('2 queue h id ')]).toEqual([true, true, 'in hand'])
+  inHand.giveBack(next)
+  expect(settled.splice(0)).toEqual(['reject next', 'reject late', 'reject copy'])
+  expect([inHand.look('1 queue h id '), inHand.look('2 queue h id ')]).toEqual(['handled', undefined])
+  inHand.add(next)
+  inHand.acknowledge(next)
+  expect(inHand.look('9 queue h id ')).toBe('handled')
+  expect(reported).toEqual(['1 queue h id ', 'Infinity queue h id '])
+})
+
 /** Attempts of the service `a`, in so many slots. */
 function attempts(slots: number, returnLater = async () => {}) {
   const reported: string[] = []
   const running: ClaimedJob[] = []
   let end: (job: ClaimedJob, outcome: Outcome) => void = () => {}
-  const inHand = new MessagesInHand({ clock, log: silent })
+  const inHand = new MessagesInHand({ clock, log: silent }, () => {})
   const handling = new Handling({
     store: { clock, log: silent } as never,
     republisher: { returnLater } as never,
@@ -75,9 +106,10 @@ function attempts(slots: number, returnLater = async () => {}) {
     reported,
     /** Begins with a message for these handlers. */
     handle(key: string, handlers: readonly string[]) {
-      const delivery = { isInHand: true, isAcknowledged: false, ack: () => (delivery.isAcknowledged = true) }
+      const ack = () => (delivery.isAcknowledged = true)
+      const delivery = { isInHand: true, isAcknowledged: false, ack, reject() {} }
       const message = {
-        key,
+        key: `0 ${key}`,
         source,
         queue: source?.queue,
         progress: { type: 'orders.paid', isDoubtful: false, ...counts },
@@ -115,11 +147,11 @@ it('an event that one handler has begun is handled by the other ones, too, thoug
   for (const delivery of deliveries) delivery.isInHand = false
   end(done)
   // Another replica gets both of them again, and looks among the others.
-  expect(['begun', 'waiting'].map((key) => inHand.look(key))).toEqual(['in hand', undefined])
+  expect(['begun', 'waiting'].map((key) => inHand.look(`0 ${key}`))).toEqual(['in hand', undefined])
   end(done)
   end(done)
   await until(() => handling.running === 0)
-  expect(['begun', 'waiting'].map((key) => inHand.look(key))).toEqual(['handled', undefined])
+  expect(['begun', 'waiting'].map((key) => inHand.look(`0 ${key}`))).toEqual(['handled', undefined])
   expect(reported).toEqual(['done', 'done', 'done'])
 })
 

@@ -1,4 +1,4 @@
-/** Questions among the replicas of a service, about a message that RabbitMQ brings again. */
+/** Notes among the replicas of a service, about messages that RabbitMQ brings again. */
 import { expect, it, onTestFinished } from 'vitest'
 import type { Broker } from '../../src/amqp/broker.ts'
 import type { Message } from '../../src/amqp/publisher.ts'
@@ -35,11 +35,14 @@ async function replica(url: string, known: Record<string, 'handled' | 'in hand'>
     return known[key]
   }
   const names = new ServiceNames('a', { isQuorum: false, archive: undefined, isCelery: false })
-  const replicas = new Replicas({ broker: lossy, names, clock, log: silent, look })
+  const learned: string[] = []
+  const learn = (key: string) => void learned.push(key)
+  const replicas = new Replicas({ broker: lossy, names, clock, log: silent, look, learn })
   await replicas.open()
   return {
     replicas,
     wants,
+    learned,
     /** From then on it counts with all others to be known. */
     knowAll: () => (aheadMs = 3_600_000),
     dropNext: () => (drops = 1),
@@ -95,6 +98,21 @@ it('a replica whose answer was lost gets the next question', async () => {
   dropNext()
   expect(await replicas.look('one', wanted)).toBe(undefined)
   await until(async () => (await replicas.look('one', wanted)) === 'handled')
+})
+
+it('a replica reports to the others what it has handled, and the rest when it stops', async () => {
+  const { url } = await freshBroker()
+  const first = await replica(url, {}, 10)
+  const others = [await replica(url), await replica(url)]
+  void others[0]?.replicas.look('one', wanted)
+  await until(() => first.wants.length > 0, 'it knows another one')
+  for (const key of ['one', 'two']) first.replicas.report(key)
+  await until(() => others.every(({ learned }) => learned.length === 2))
+  first.replicas.report('three')
+  await first.replicas.close()
+  await until(() => others.every(({ learned }) => learned.length === 3))
+  for (const { learned } of others) expect(learned).toEqual(['one', 'two', 'three'])
+  expect(first.learned).toEqual([])
 })
 
 it('no question waits for a replica that has stopped', async () => {

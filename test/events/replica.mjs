@@ -7,9 +7,9 @@ const [url, service, dir] = process.argv.slice(2)
 const sluice = await Sluice.open({ store: url, service })
 const file = join(dir, `${service}-${process.pid}`)
 const record = event('fleet.number').on(
-  async ({ n }, { redelivered }) => {
+  async ({ n }, { redelivered, event: { id } }) => {
     await new Promise((resolve) => setImmediate(resolve))
-    appendFileSync(file, `${service} ${n} ${redelivered}\n`)
+    appendFileSync(file, `${service} ${n} ${redelivered} ${id}\n`)
   },
   { name: 'record' },
 )
