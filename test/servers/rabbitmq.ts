@@ -187,7 +187,11 @@ function environment(base: string, node: Node, distPort: number): NodeJS.Process
     RABBITMQ_ENABLED_PLUGINS_FILE: join(base, 'plugins'),
     RABBITMQ_MNESIA_BASE: join(base, 'mnesia'),
     RABBITMQ_LOG_BASE: join(base, 'logs'),
-    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: `-pa ${join(base, 'modules')} -setcookie ${node.cookie} +sbwt none +sbwtdcpu none +sbwtdio none -eval file:eval("boot").`,
+    RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: [
+      `-pa ${join(base, 'modules')} +sbwt none +sbwtdcpu none +sbwtdio none -eval file:eval("boot").`,
+      // A server without a name takes one when it boots, and has a second Erlang look for epmd before.
+      `-sname ${node.name} -setcookie ${node.cookie} -kernel inet_dist_listen_min ${distPort} inet_dist_listen_max ${distPort}`,
+    ].join(' '),
     // The script starts Erlang, and `boot` RabbitMQ in it.
     RABBITMQ_NODE_ONLY: '1',
     // With these two the script becomes the server, so that a signal meets the server itself.
