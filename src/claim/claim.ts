@@ -17,7 +17,7 @@ export interface Claimed {
   jobs: ClaimedJob[]
   /** Something was in the way: the next claim should follow at once. */
   again: boolean
-  /** In how many ms to claim again; undefined: only when something arrives. */
+  /** In how many ms from now to claim again; undefined: only when something arrives. */
   wakeMs: number | undefined
 }
 
@@ -243,18 +243,17 @@ export class Claims {
       void made.catch(() => undefined)
     }
     if (row.stale !== null) await this.#store.call('renew_buckets', [row.stale, this.#storeClock.cap(answeredMs)])
+    this.#looksFurther = row.again && row.jobs === null && row.stale === null
     const isDue = row.due === true && (await this.#promoteDue(row, since))
     if (row.wake !== null) void this.#wake(row.wake)
     const again = row.again || isDue
     if (row.jobs === '') Object.assign(row, await this.#read(open.id))
-    this.#looksFurther = again && row.jobs === null && row.stale === null
     if (row.since !== null) this.#since.set(tasks, { us: row.since, fromMs: this.#since.get(tasks)?.fromMs ?? sentMs })
     const decided = this.#storeClock.recordReading(Number(row.now_us), decidedBetween(row, sentMs, answeredMs))
-    return {
-      jobs: await this.#readGranted(open, row, decided),
-      again,
-      wakeMs: row.wake_us === null || again ? undefined : Number(row.wake_us) / 1_000,
-    }
+    const jobs = await this.#readGranted(open, row, decided)
+    // The time counts from the decision: what was done since then is over.
+    const wakeMs = Math.max(0, Number(row.wake_us) / 1_000 - (clock.monotonicMs() - decided[1]))
+    return { jobs, again, wakeMs: row.wake_us === null || again ? undefined : wakeMs }
   }
 
   /** Sends a claim once. */

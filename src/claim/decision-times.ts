@@ -29,10 +29,10 @@ export function setInstants(
   claimedMs: number,
   [earliestMs, latestMs]: Span,
 ): void {
+  // A job with the instant of another one could begin before its own.
+  if (jobs.length !== instants.length) throw new Error('a claim has other instants than jobs')
   for (const [i, job] of jobs.entries()) {
-    // A job that a repeated claim has read, and that is cancelled before the instants are read, leaves the last one without.
-    const atUs = Number(instants[i] ?? instants.at(-1) ?? nowUs)
-    const laterMs = (atUs - nowUs) / 1_000
+    const laterMs = (Number(instants[i]) - nowUs) / 1_000
     job.decidedMs = claimedMs
     job.grantedMs = earliestMs + laterMs
     job.notBeforeMs = latestMs + laterMs

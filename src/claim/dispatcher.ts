@@ -245,7 +245,8 @@ export class Dispatcher {
     const room = Math.min(this.hand.freeSlots.count(), most)
     const choice = this.#chooseTasks(all.tasks, room)
     const { tasks, want, isPart } = choice
-    if (signal.aborted) return { ...choice, claimed: undefined }
+    // An outlet of a fleet may have lost its slots meanwhile.
+    if (signal.aborted || room === 0) return { ...choice, claimed: undefined }
     const claimer = tasks === all.tasks ? all : { ...all, tasks }
     // The worker's own rate counts what starts now. A process that is slow takes no more than it is known to begin in time.
     const mayWait = idle && !isPart && throttle === undefined

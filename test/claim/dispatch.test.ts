@@ -1,15 +1,11 @@
 /** The loop of a dispatcher, against a simulated store. */
 import { afterEach, expect, test, vi } from 'vitest'
-import { storeOn } from '../../src/db/store.ts'
-import { systemClock } from '../../src/core/clock.ts'
-import { StoreError } from '../../src/core/errors.ts'
-import { newId } from '../../src/core/hash.ts'
-import type { Db } from '../../src/db/db.ts'
-import { type Claimed, type Claimer, type ClaimMode, Claims } from '../../src/claim/claim.ts'
+import type { Claimed, Claimer, ClaimMode, Claims } from '../../src/claim/claim.ts'
 import type { Finisher } from '../../src/claim/finish/finish.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { ClaimWindow, Dispatcher } from '../../src/claim/dispatcher.ts'
 import type { Kind, Outlet, Reports } from '../../src/claim/outlet.ts'
+import { until } from '../until.ts'
 import { patient } from '../worker/patience.ts'
 
 afterEach(() => void vi.restoreAllMocks())
@@ -24,7 +20,18 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: 
   const slept: number[] = []
   const clock = patient()
   const asked: (readonly string[])[] = []
-  const at = { waiting, running: 0, wants, aheads, slept, asked, few: 100, reports: {} as Reports, during: () => {} }
+  const at = {
+    waiting,
+    running: 0,
+    wants,
+    aheads,
+    slept,
+    asked,
+    few: 100,
+    reports: {} as Reports,
+    during: () => {},
+    entering: () => {},
+  }
   const claims = {
     offer: () => ({}),
     async claim({ tasks }: Claimer, want: number, { ahead }: ClaimMode): Promise<Claimed> {
@@ -64,7 +71,10 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: 
         return clock.sleep(ms, ...more)
       },
     },
-    registerClaimer: async () => ({ worker: '1', queues: undefined, tasks }),
+    async registerClaimer() {
+      at.entering()
+      return { worker: '1', queues: undefined, tasks }
+    },
     isListening: () => true,
     onLost() {},
     onError(error) {
@@ -140,6 +150,19 @@ test('without the loop, too, a claim for the tasks with more room is followed by
   expect(at.asked.slice(-2)).toEqual([['many'], ['few', 'many']])
 })
 
+test('nothing is claimed while the outlet has lost all slots since it had one', async () => {
+  const at = dispatcher(2, 5)
+  at.entering = () => void (at.running = 2)
+  at.loop.start()
+  await until(() => at.running === 2, 'the slots are lost')
+  at.entering = () => {}
+  at.running = 0
+  at.reports.changed()
+  await expect.poll(() => at.running).toBe(2)
+  expect(at.wants).toEqual([1, 1])
+  await at.loop.stop()
+})
+
 test('a wake-up during a claim is not lost, and each leads to one more claim', async () => {
   const at = dispatcher(64, 0)
   at.during = () => {
@@ -173,145 +196,6 @@ test("waits do not attach to the dispatcher's long-lived abort signal, which wou
   await expect.poll(() => at.wants.length).toBe(9)
   await at.loop.stop()
   expect(joined).not.toHaveBeenCalled()
-})
-
-test('a dispatcher reports once that the store has been away for seconds, and once that it is back', async () => {
-  let failures = 20
-  const call = async () => {
-    if (failures-- > 0) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
-    return [{ now_us: '0', waited_us: '0', wake_us: null, again: false, since: null, jobs: null }]
-  }
-  const clock = { ...systemClock, sleep: async () => {} }
-  const store = storeOn({ call } as unknown as Db, { clock })
-  const claims = new Claims(store)
-  const told: string[] = []
-  store.report.on('connection', ({ isLost }) => told.push(isLost ? 'lost' : 'found'))
-  const who = { worker: '1', queues: undefined, tasks: [] }
-  const { signal } = new AbortController()
-  await claims.claim(who, 1, { idle: false, ahead: 0 }, signal)
-  expect(told).toEqual(['lost', 'found'])
-  failures = 2
-  await claims.claim(who, 1, { idle: false, ahead: 0 }, signal)
-  expect(told).toEqual(['lost', 'found'])
-})
-
-test('a dispatcher reports that a server has no connection free at the first try that waited for one in vain', async () => {
-  let nowMs = 0
-  let tries = 0
-  const call = async () => {
-    nowMs += 15_000
-    if (++tries < 3) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'no connection free')
-    return [{ now_us: '0', waited_us: '0', wake_us: null, again: false, since: null, jobs: null }]
-  }
-  const clock = { ...systemClock, sleep: async () => {}, monotonicMs: () => nowMs }
-  const store = storeOn({ call } as unknown as Db, { clock })
-  const told: [isLost: boolean, tries: number][] = []
-  store.report.on('connection', ({ isLost }) => told.push([isLost, tries]))
-  const who = { worker: '1', queues: undefined, tasks: [] }
-  await new Claims(store).claim(who, 1, { idle: false, ahead: 0 }, new AbortController().signal)
-  expect(told).toEqual([
-    [true, 1],
-    [false, expect.any(Number)],
-  ])
-})
-
-test('a claim that meets locks for as long as it is tried ends as if the store were away', async () => {
-  const busy = Object.assign(new Error('canceling statement due to lock timeout'), { code: '55P03' })
-  let tries = 0
-  const call = async () => {
-    tries++
-    throw busy
-  }
-  let nowMs = 0
-  const clock = { ...systemClock, sleep: async () => {}, monotonicMs: () => (nowMs += 1_000) }
-  const claims = new Claims(storeOn({ call } as unknown as Db, { clock }))
-  claims.patienceMs = 60_000
-  const who = { worker: '1', queues: undefined, tasks: [] }
-  const claimed = claims.claim(who, 1, { idle: false, ahead: 0 }, new AbortController().signal)
-  await expect(claimed).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE', retryable: true, cause: busy })
-  expect(tries).toBeGreaterThan(5)
-})
-
-test('no job of a repeated claim begins before its instant when another one was cancelled while the claim was read', async () => {
-  const place = (seq: number) => [
-    seq,
-    newId(),
-    1,
-    0,
-    'a',
-    'default',
-    0,
-    0,
-    0,
-    false,
-    0,
-    ['x'],
-    1,
-    null,
-    50_000,
-    null,
-    null,
-    {},
-  ]
-  const row = {
-    outcome: 'repeated',
-    now_us: '7000',
-    waited_us: '0',
-    wake_us: null,
-    again: true,
-    since: null,
-    redis_epoch: null,
-  }
-  const answer = { ...row, jobs: JSON.stringify([place(1), place(2)]), instants: ['47000'] }
-  const clock = { ...systemClock, monotonicMs: () => 1_000 }
-  const claims = new Claims(storeOn({ call: async () => [answer] } as unknown as Db, { clock }))
-  const who = { worker: '1', queues: undefined, tasks: ['a'] }
-  const { jobs } = await claims.claim(who, 2, { idle: true, ahead: 2 }, new AbortController().signal)
-  expect(jobs.map(({ notBeforeMs }) => notBeforeMs)).toEqual([1_040, 1_040])
-})
-
-test('jobs of a repeated claim were decided, for Redis, when the claim was first sent', async () => {
-  let nowMs = 1_000
-  const clock = { ...systemClock, monotonicMs: () => nowMs, sleep: async () => {} }
-  const place = [1, newId(), 1, 0, 'a', 'default', 0, 0, 0, false, 0, ['x'], 1, null, 50_000, null, null, {}]
-  const row = {
-    outcome: 'repeated',
-    now_us: '5007000',
-    waited_us: '0',
-    wake_us: null,
-    again: true,
-    since: null,
-    redis_epoch: 'one',
-  }
-  const answer = { ...row, jobs: JSON.stringify([place]), instants: ['47000'] }
-  const call = async () => {
-    if (nowMs > 1_000) return [answer]
-    nowMs += 5_000
-    throw new StoreError('SLUICE_STORE_UNREACHABLE', 'its reply was lost')
-  }
-  const claims = new Claims(storeOn({ call } as unknown as Db, { clock }))
-  const who = { worker: '1', queues: undefined, tasks: ['a'] }
-  const { jobs } = await claims.claim(who, 1, { idle: true, ahead: 1 }, new AbortController().signal)
-  expect(jobs.map(({ decidedMs }) => decidedMs)).toEqual([1_000])
-})
-
-test.each([
-  { what: 'waited 3 ms and took 5 after it decided', waited: 3_000, took: 5_000, expected: [1_003, 1_015] },
-  { what: 'does not show how long it took', waited: 0, took: null, expected: [1_000, 1_020] },
-  { what: 'took longer than the call, by a clock that stepped', waited: 0, took: 21_000, expected: [1_000, 1_020] },
-  { what: 'waited too long for what it took', waited: 16_000, took: 5_000, expected: [1_000, 1_020] },
-  { what: 'ended before it decided, by a clock that stepped', waited: 0, took: -1, expected: [1_000, 1_020] },
-])('jobs granted ahead begin when their instants have come for certain, in a claim that $what', async (one) => {
-  const times = [1_000, 1_000, 1_020]
-  const clock = { ...systemClock, monotonicMs: () => times.shift() ?? 1_020 }
-  const place = [1, newId(), 1, 0, 'a', 'default', 0, 0, 0, false, 0, ['x'], 1, null, 50_000, null, null, {}]
-  const row = { now_us: '7000', waited_us: String(one.waited), wake_us: null, again: false, since: null }
-  const answer = { ...row, took_us: one.took, jobs: JSON.stringify([place]), redis_epoch: null, instants: ['47000'] }
-  const claims = new Claims(storeOn({ call: async () => [answer] } as unknown as Db, { clock }))
-  const who = { worker: '1', queues: undefined, tasks: [] }
-  const { jobs } = await claims.claim(who, 1, { idle: true, ahead: 1 }, new AbortController().signal)
-  // The instant is 40 ms after the decision.
-  expect([jobs[0]?.grantedMs, jobs[0]?.notBeforeMs]).toEqual(one.expected.map((ms) => ms + 40))
 })
 
 test('grants that cannot be used in time make claims smaller until they can, and claims stay that small', () => {

@@ -9,6 +9,9 @@ import { limiterNow } from '../limits/engine.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { later, until } from '../until.ts'
 
+/** The call that returns due jobs to their lanes. */
+export const promotion = 'promote_due_jobs'
+
 /** The statements of definitions, as `Sql.call` names them: what a test counts, delays or loses. */
 export const definitionCalls = {
   define: 'define_limit',
