@@ -115,8 +115,9 @@ export class Takes implements Taker {
       await result.unused?.giveBack()
       return { granted: false, retryAfterMs: Math.ceil(waitMs) }
     }
-    lease.checked(lease.freshForMs)
-    if (lease.freshForMs > 0) return this.#applyStatedMargin(want, { granted: true, retryAfterMs: 0, lease })
+    const { freshForMs } = lease
+    lease.checked(freshForMs)
+    if (freshForMs > 0) return this.#applyStatedMargin(want, { granted: true, retryAfterMs: 0, lease })
     // The reply came too late for the grant to be used.
     await lease.giveBack()
     return { granted: false, retryAfterMs: 0 }
