@@ -26,8 +26,9 @@ begin
          (select s.stores from sluice.shared s),
          e.server_at is distinct from pg_postmaster_start_time(),
          e.clock_lead_us + (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
-           where j.due_at > case when p_since < 0 then '-infinity'  -- after 9999: parked, or never due
-             else to_timestamp((p_since - e.clock_lead_us) / 1e6) end and j.due_at < '9999-01-01')
+           where j.due_at > case when p_since < 0 then '-infinity'
+             else to_timestamp((p_since - e.clock_lead_us) / 1e6) end
+             and j.due_at < '9999-01-01')  -- a later one is parked, or never due
   into labels, queues, tasks, clock_lead_us, watched, known, gates, pools, stores, moved, due_us
   from sluice.epoch e left join sluice.worker w on w.id = p_worker;
   if labels is null then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;

@@ -7,9 +7,9 @@
 -- carried out, and its jobs are those of that one. Otherwise `decided`. The caller then looks in this order:
 -- - announced: senders have announced jobs of classes that do not exist (class 0 of `engine.find_classes`). The caller
 -- makes these (`engine.create_announced_classes`), and claims again if it got no jobs.
+-- - stale is set: nothing was claimed; the caller has these buckets rebuilt, and claims again.
 -- - due: scheduled jobs are due; the caller returns them to their lanes (`engine.promote_due_jobs`), and claims again
 -- if there were some.
--- - stale is set: nothing was claimed; the caller has these buckets rebuilt, and claims again.
 -- - jobs is '': the caller reads the jobs, and their instants, by `engine.adopt_claim`, because the call was repeated,
 -- or a job went away while it was marked (`engine.record_claim`).
 -- - else jobs has them, as JSON for `decodeJobs` of claim/claimed-job.ts; null: there are none.

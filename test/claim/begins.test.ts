@@ -1,4 +1,5 @@
 /** Jobs granted ahead of time begin when that is recorded, with a simulated outlet, finisher and store. */
+import { readFileSync } from 'node:fs'
 import { expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Beginning } from '../../src/claim/begins.ts'
@@ -59,6 +60,13 @@ function job(inMs: number, seq = 1, claim = 'claim', agoMs = 200): ClaimedJob {
   const grants = { grantedMs: nowMs + inMs, notBeforeMs: nowMs + inMs, grantUs: 60_000_000, decidedMs: nowMs - agoMs }
   return { ...grants, buckets: ['calls'], task: 'a', claim, seq } as unknown as ClaimedJob
 }
+
+it('a job of which no begin is recorded is one that the rescue of its worker takes for begun', () => {
+  const numberIn = (file: string, pattern: RegExp) => Number(pattern.exec(readFileSync(`src/${file}`, 'utf8'))?.[1])
+  const doubtMs = numberIn('claim/begins.ts', /const doubtMs = (\d+)/)
+  expect(doubtMs).toBeGreaterThan(0)
+  expect(numberIn('fleet/rescue_worker.sql', /s\.at > h\.at \+ (\d+)/)).toBeGreaterThanOrEqual(doubtMs * 1_000)
+})
 
 it('jobs begin when that is recorded, just before their instants and several at a time', async () => {
   const { at, hand } = stage()
