@@ -86,7 +86,8 @@ function foreignIn(headers: Readonly<Record<string, unknown>>): Record<string, u
 
 /**
  * Writes a task by protocol 2.
- * @param options `nowMs`: wall time, from which the broker's own expiry is counted; `compress`: as zlib
+ * @param options `nowMs`: wall time, from which the broker's own expiry (`expiration`) is counted; if it is in the past, the broker
+ * keeps the message for longer than its `expires` states; `compress`: as zlib
  * @throws UsageError SLUICE_BAD_PAYLOAD: JSON cannot express an argument
  */
 export async function writeTask(

@@ -26,7 +26,7 @@ import { newPlace } from '../worker/admission.ts'
 import { GiveBackCounter } from '../worker/give-backs.ts'
 import type { Throttling } from '../worker/verdict.ts'
 import { type Call, readMeaning, unknownWorker } from './call.ts'
-import { RemoteEstates } from './estates.ts'
+import { InheritedJobs } from './inherited-jobs.ts'
 import { Inquiry, overdueMs } from './inquiry.ts'
 import { errorOf, messageOf, resultOf, silentError } from './job-message.ts'
 import { failedOutcome, type RunFacts, runFactsOf, stoppedOutcome } from './outcome.ts'
@@ -61,7 +61,7 @@ export class CeleryOutlet implements Outlet {
   readonly #options: CeleryOutletOptions
   readonly #workers: StockWorkers
   readonly #inquiry: Inquiry<Sent>
-  readonly #estates: RemoteEstates
+  readonly #inheritedJobs: InheritedJobs
   readonly #answers: VendorAnswers
   readonly #tasks: ReadonlyMap<string, AnyTask>
   readonly #room: QueueRoom
@@ -105,7 +105,7 @@ export class CeleryOutlet implements Outlet {
     })
     options.results.watchGaps(() => this.#markDoubtful())
     this.#answers = new VendorAnswers(store, options.peer)
-    this.#estates = new RemoteEstates({
+    this.#inheritedJobs = new InheritedJobs({
       results: options.results,
       workers: this.#workers,
       clock,
@@ -134,7 +134,7 @@ export class CeleryOutlet implements Outlet {
   async close(): Promise<void> {
     this.#inquiry.close()
     this.#workers.close()
-    await this.#estates.close()
+    await this.#inheritedJobs.close()
     await this.#options.results.close()
   }
 
@@ -163,7 +163,7 @@ export class CeleryOutlet implements Outlet {
   }
 
   inherit(estate: Estate): void {
-    this.#estates.inherit(estate, this.#reports)
+    this.#inheritedJobs.inherit(estate, this.#reports)
   }
 
   start(jobs: readonly ClaimedJob[]): void {
@@ -208,7 +208,7 @@ export class CeleryOutlet implements Outlet {
     const { clock } = store
     const nowMs = caughtUpMs(clock, job.requestedAt)
     const leftMs = Math.floor(untilMs - nowMs)
-    // A quarter of the life is reserved for the error of the worker's clock.
+    // A quarter of the life (`untilMs`, sent.ts) is reserved for the error of the worker's clock.
     if (leftMs <= 0 || this.#workers.skewMs(queue) * 3 > untilMs - job.grantedMs || sent.stopped !== undefined)
       return this.#endUncalled(sent, nowMs)
     const wallMs = clock.wallMs()
@@ -320,7 +320,7 @@ export class CeleryOutlet implements Outlet {
   #forget(sent: Sent): boolean {
     if (sent.isPublished) this.#options.results.forget(sent.id)
     if (!this.#sent.delete(sent.job)) return false
-    this.#estates.recordEnd(sent, this.#reports)
+    this.#inheritedJobs.recordEnd(sent, this.#reports)
     return true
   }
 

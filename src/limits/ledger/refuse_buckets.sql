@@ -1,6 +1,7 @@
 -- Records a bad answer of the vendor's: a refusal, or a failure that opens a circuit (takes/circuit.ts).
--- `recordRefusal` in takes/acquire.ts calls it. It holds the buckets that this concerns: those of the request's keys.
--- A bucket that requests of several keys share is held only if three of those keys were refused within a second. After
+-- `recordRefusal` in takes/acquire.ts calls it. It holds the buckets that this concerns (takes/concerned-buckets.ts:
+-- those of the limit that the vendor names, else those of the request's keys, else all). One of the request's other
+-- buckets is held only if three of the keys that share it were refused within a second. After
 -- the hold the bucket grants one request at a time, until the vendor accepts one (engine.accept_buckets). It holds
 -- them for as long as the vendor states; if the vendor states no time, engine.trial_interval decides (a second to a
 -- minute, after refusals). A bad answer counts as one more in a row only if its request was sent after the newest bad

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import { silent as log } from '../../src/core/log.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Estate, JobKey, Reports } from '../../src/claim/outlet.ts'
-import { RemoteEstates } from '../../src/remote/estates.ts'
+import { InheritedJobs } from '../../src/remote/inherited-jobs.ts'
 import { kinOf } from '../../src/remote/open.ts'
 import type { Sent } from '../../src/remote/sent.ts'
 import { task } from '../../src/tasks/task.ts'
@@ -21,7 +21,7 @@ function stage(adopt = async (_name: string, _onGap?: () => void): Promise<void>
     adopted: 0,
     closed: 0,
   }
-  const estates = new RemoteEstates({
+  const estates = new InheritedJobs({
     results: {
       async adopt(name, onGap) {
         at.adopted++

@@ -10,8 +10,8 @@ import type { AnyTask } from '../tasks/task.ts'
 import { inheritedOf, messageIdOf, type Sent } from './sent.ts'
 import type { StockWorkers } from './stock-workers.ts'
 
-/** Parameters of `RemoteEstates`; see the fields. */
-export interface EstatesOptions {
+/** Parameters of `InheritedJobs`; see the fields. */
+export interface InheritedJobsOptions {
   results: Pick<Results, 'adopt'>
   workers: Pick<StockWorkers, 'mayHaveLost'>
   clock: Clock
@@ -36,11 +36,11 @@ interface Open {
 }
 
 /** Inherited jobs, by the name of their dispatcher. */
-export class RemoteEstates {
-  readonly #options: EstatesOptions
+export class InheritedJobs {
+  readonly #options: InheritedJobsOptions
   readonly #open = new Map<string, Open>()
 
-  constructor(options: EstatesOptions) {
+  constructor(options: InheritedJobsOptions) {
     this.#options = options
   }
 
