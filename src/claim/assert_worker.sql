@@ -7,12 +7,12 @@
 -- known: this claim was carried out already
 -- gates, pools: whether there are any
 -- stores: how many stores have limits in the Redis of this one; null: none is there
--- moved: the server has started since the store was last checked
+-- restarted: the server has started since the store was last checked
 -- due_us: when the first job is due that is scheduled after p_since, in the limiter's time; null: there is none
 create or replace function engine.assert_worker(
   p_claim uuid, p_worker bigint, p_tasks text[], p_since bigint,
   out labels jsonb, out queues text[], out tasks text[], out clock_lead_us bigint, out watched boolean,
-  out known boolean, out gates boolean, out pools boolean, out stores integer, out moved boolean, out due_us bigint)
+  out known boolean, out gates boolean, out pools boolean, out stores integer, out restarted boolean, out due_us bigint)
 language plpgsql as $$
 declare
   -- An expression is cheaper than PERFORM, which starts a query.
@@ -29,7 +29,7 @@ begin
            where j.due_at > case when p_since < 0 then '-infinity'
              else to_timestamp((p_since - e.clock_lead_us) / 1e6) end
              and j.due_at < '9999-01-01')  -- a later one is parked, or never due
-  into labels, queues, tasks, clock_lead_us, watched, known, gates, pools, stores, moved, due_us
+  into labels, queues, tasks, clock_lead_us, watched, known, gates, pools, stores, restarted, due_us
   from sluice.epoch e left join sluice.worker w on w.id = p_worker;
   if labels is null then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
 end $$;

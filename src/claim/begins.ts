@@ -7,13 +7,13 @@ import type { ClaimedJob } from './claimed-job.ts'
 import type { JobKey } from './outlet.ts'
 
 /**
- * How long before its instant, in ms, a job may count as begun. A job that was granted for an instant so soon after its
- * claim counts as begun from the claim on (a little less, because clocks differ). The rescue has this number, too
- * (`fleet/rescue_worker.sql`). Two releases may run together: so a later one may only make this one smaller, or that one larger.
+ * From so many ms before its instant on, the rescue of a lost worker assumes that a job has begun. So a job whose instant comes
+ * that soon after its claim needs no record. `soonMs` is 1 ms less, because clocks differ. `fleet/rescue_worker.sql` has the
+ * same number. Two releases may run together, so a later one may only make it smaller here, or larger there.
  */
 const doubtMs = 100
 const soonMs = doubtMs - 1
-/** How long before its instant, in ms, a job is recorded at the latest, beside the time that the last statement took. */
+/** How long before its instant, in ms, a job is recorded at the latest; the time that the last statement took is added. */
 const leadMs = 10
 
 /** Jobs of which one statement records that they begin. */
@@ -32,12 +32,15 @@ export interface Beginning {
 /** What records that jobs begin; see the fields. */
 export interface BeginsOptions {
   clock: Clock
-  /** Records the ends that wait now, and with them what `takeNext` returns. Returns false if none wait. */
-  press(): boolean
+  /**
+   * Has the ends that wait recorded now, together with what `takeNext` returns. Returns false if none wait, or a statement is
+   * under way.
+   */
+  recordNow(): boolean
   /** Records that jobs begin, by a statement of its own; resolves to those of their claims that the store still has. */
   record(jobs: readonly JobKey[]): Promise<ReadonlySet<string>>
   /** This job must not begin, because its claim is gone. */
-  refuse(job: ClaimedJob): void
+  giveBack(job: ClaimedJob): void
   /** Other jobs may begin now. */
   changed(): void
 }
@@ -64,22 +67,22 @@ export class Begins {
     this.#jobs.delete(job)
   }
 
-  /** Has those of these jobs recorded in time that do not count as begun from their claim on. */
+  /** Has the begin of these jobs recorded in time. Those whose instants come soon after their claim need no record. */
   async add(jobs: readonly ClaimedJob[]): Promise<void> {
-    const { clock, press } = this.#options
+    const { clock, recordNow } = this.#options
     const later = jobs.filter((job) => job.decidedMs !== undefined && instantOf(job) - job.decidedMs > soonMs)
     for (const job of later) this.#jobs.set(job, false)
     for (const job of later.toSorted((a, b) => instantOf(a) - instantOf(b))) {
       // Most are recorded with ends, and need no statement of their own.
       if (this.#jobs.get(job) !== false) continue
       await sleepUntil(clock, instantOf(job) - Math.min(leadMs + this.#tookMs, doubtMs))
-      if (this.#jobs.get(job) === false && !press()) this.takeNext()?.failed()
+      if (this.#jobs.get(job) === false && !recordNow()) this.takeNext()?.failed()
     }
   }
 
   /** Returns the jobs that begin soon and are not recorded yet, for the next statement; undefined: there are none. */
   takeNext(): Beginning | undefined {
-    const { clock, record, refuse, changed } = this.#options
+    const { clock, record, giveBack, changed } = this.#options
     const sentMs = clock.monotonicMs()
     const jobs = [...this.#jobs].flatMap(([job, isSent]) => (isSent || instantOf(job) > sentMs + doubtMs ? [] : [job]))
     if (jobs.length === 0) return undefined
@@ -87,7 +90,7 @@ export class Begins {
     const recorded = (held: ReadonlySet<string>, locked?: ReadonlySet<string>) => {
       this.#tookMs = clock.monotonicMs() - sentMs
       const later = jobs.filter((job) => locked?.has(job.claim))
-      for (const job of jobs) if (!later.includes(job) && this.#jobs.delete(job) && !held.has(job.claim)) refuse(job)
+      for (const job of jobs) if (!later.includes(job) && this.#jobs.delete(job) && !held.has(job.claim)) giveBack(job)
       // `record` waits until they are free.
       if (later.length > 0) void record(later).then(recorded)
       changed()

@@ -1,9 +1,9 @@
--- Decides how many jobs a claim takes of a lane that is alone: as many as the bucket with the least room allows, now or
--- ahead of time, whichever are more.
+-- Decides how many jobs a claim takes of a lane that is alone: as many as the bucket with the least room allows now, or
+-- as many as it allows by the last instant ahead, if those are more.
 -- p_arrived: how many jobs have arrived for it
 -- take: how many jobs the claim takes
 -- blocked: the position of the bucket that allows no more; null: no bucket denied it
--- ahead: null: nothing is granted ahead, and no list has to be due before its bucket has room
+-- ahead: null: nothing is granted ahead, so lists are due when their buckets have room
 -- probing: a bucket that cannot try its vendor now (`engine.refuse_buckets`) can do so at one of the instants of ahead
 create or replace function engine.count_lone_jobs(
   p_claimer engine.claimer, p_lane sluice.lane, p_room engine.claim_room, p_arrived bigint,

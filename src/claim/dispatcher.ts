@@ -46,18 +46,18 @@ export interface Offered {
   input: string
 }
 
-/** Longest sleep while `isListening` is false. */
+/** The longest sleep while `isListening` is false. */
 const unnotifiedSleepMs = 1_500
 /**
- * Longest sleep while it is true. Every 2 s one worker of the fleet wakes sleepers for work whose NOTIFY was missed; it
+ * The longest sleep while it is true. Every 2 s one worker of the fleet wakes sleepers for work whose NOTIFY was missed; it
  * does not see work that was due long ago, which a claim after this sleep finds.
  */
 const notifiedSleepMs = 20_000
-/** How soon to look once more after the last job: a sender that committed meanwhile did not see us idle yet. */
+/** How soon to look once more after the last job: a sender that committed meanwhile did not see this worker registered as idle. */
 const secondLookMs = 25
 /**
- * How many jobs a claim gets at most because some may wait beside the slots: a claim of 1,219 jobs took 190 ms on two busy cores,
- * so the grants of all of them were old when it was answered.
+ * The most that a claim gets, with jobs that are to wait for their instants without a slot: a claim of 1,219 jobs took 190 ms
+ * on two busy cores, so the grants of all of them were old when it was answered.
  */
 const aheadMost = 500
 /** How long claims wait at most, with a backlog, until a fair part of the slots is free: then they move many jobs at once. */
@@ -67,39 +67,41 @@ const gatherMs = 10
  * How many jobs to claim at once: no more than can be started while their grants are young. It begins with one, because a
  * cold process (code not compiled, no connection open) is slow. It doubles after a claim whose jobs all began, if that
  * claim got as many jobs as it requested, or got fewer though there were more. (A claim looks at few more lanes than it
- * requests jobs.) It halves after a claim of which jobs came back because their grants were old. From then on it grows
- * by an eighth, as in TCP, so that it does not exceed the same bound again and again.
+ * requests jobs.) It halves after a claim of which jobs came back because their grants were old. After that it grows by
+ * an eighth at a time, so that it comes near the same bound again only slowly.
  */
-export class ClaimWindow {
-  readonly #hand: Pick<InHand, 'overclaimed' | 'slots'>
-  #window = 1
-  /** The window doubles up to this size. */
-  #calm = Infinity
+export class ClaimSize {
+  readonly #hand: Pick<InHand, 'lateReturns' | 'slots'>
+  #size = 1
+  /** It doubles up to this, and grows slowly from there. */
+  #doublesUpTo = Infinity
   #last = 0
   /** The last claim left some jobs, so what it got does not show how many there are. */
   #leftSome = false
-  #overclaimed: number
+  #lateReturns: number
 
-  constructor(hand: Pick<InHand, 'overclaimed' | 'slots'>) {
+  constructor(hand: Pick<InHand, 'lateReturns' | 'slots'>) {
     this.#hand = hand
-    this.#overclaimed = hand.overclaimed
+    this.#lateReturns = hand.lateReturns
   }
 
   /** The most to claim now. */
-  adaptWindow(): number {
-    if (this.#hand.overclaimed > this.#overclaimed) {
-      // It halves the number that was claimed, because half of a window that was never filled would change nothing.
-      const claimed = this.#last > 0 ? Math.min(this.#window, this.#last) : this.#window
-      this.#window = this.#calm = Math.max(1, Math.floor(claimed / 2))
-    } else if (this.#last >= this.#window || (this.#last > 0 && this.#leftSome)) {
+  adapt(): number {
+    if (this.#hand.lateReturns > this.#lateReturns) {
+      // It halves the number that was claimed, because half of a size that was never filled would change nothing.
+      const claimed = this.#last > 0 ? Math.min(this.#size, this.#last) : this.#size
+      this.#size = this.#doublesUpTo = Math.max(1, Math.floor(claimed / 2))
+    } else if (this.#last >= this.#size || (this.#last > 0 && this.#leftSome)) {
       const more =
-        this.#window < this.#calm ? Math.min(this.#calm, this.#window * 2) : this.#window + Math.ceil(this.#window / 8)
-      // An outlet may have lost all of its slots since there was room. From 0 the window would never grow again.
-      this.#window = Math.max(1, Math.min(this.#hand.slots, more))
+        this.#size < this.#doublesUpTo
+          ? Math.min(this.#doublesUpTo, this.#size * 2)
+          : this.#size + Math.ceil(this.#size / 8)
+      // An outlet may have lost all of its slots since there was room. From 0 it would never grow again.
+      this.#size = Math.max(1, Math.min(this.#hand.slots, more))
     }
     this.#last = 0
-    this.#overclaimed = this.#hand.overclaimed
-    return this.#window
+    this.#lateReturns = this.#hand.lateReturns
+    return this.#size
   }
 
   /** Records how many jobs were claimed; `more`: the claim left others. */
@@ -118,7 +120,7 @@ export class Dispatcher {
   readonly #scope = new AsyncResource('sluice.dispatcher')
   /** Ends one sleep: by a wake, or the stop. Made for each sleep, because listeners of a lasting signal would never be freed. */
   #nudge = new AbortController()
-  readonly #claimWindow: ClaimWindow
+  readonly #claimSize: ClaimSize
   #running: Promise<void> | undefined
   /** The registration that claimed last. */
   #claimer: Claimer | undefined
@@ -134,7 +136,7 @@ export class Dispatcher {
   constructor(options: DispatchOptions) {
     this.#options = options
     this.hand = new InHand(options, () => this.wake())
-    this.#claimWindow = new ClaimWindow(this.hand)
+    this.#claimSize = new ClaimSize(this.hand)
   }
 
   /** Starts the loop; a second call changes nothing. */
@@ -156,7 +158,8 @@ export class Dispatcher {
 
   /**
    * Keeps a slot for a job that this process is sending. Undefined: the loop does not sleep, the job is not for it, Redis is
-   * away, or only one slot is free, which stays for claims: others wake this worker for as long as it is registered as idle.
+   * away, or only one slot is free: that stays for claims, because other senders may wake this worker, which is still
+   * registered as idle.
    */
   offer({ queue, task, input }: Offered): KeptSlot | undefined {
     const { hand } = this
@@ -190,7 +193,7 @@ export class Dispatcher {
     const { clock } = this.#options
     for (;;) {
       await this.hand.freeSlots.waitFor(1, signal)
-      const { claimed, isPart } = await this.#claim(Math.min(most, this.#claimWindow.adaptWindow()), false, signal)
+      const { claimed, isPart } = await this.#claim(Math.min(most, this.#claimSize.adapt()), false, signal)
       const count = claimed?.jobs.length ?? 0
       if (count > 0 || signal.aborted) return count
       if (claimed === undefined || claimed.again) await clock.sleep(2 + clock.random() * 3, signal)
@@ -204,19 +207,19 @@ export class Dispatcher {
     const { clock } = this.#options
     const { signal } = this.#stop
     // No sender knew of this worker before its first claim: a second look, as after work, finds a job that was sent meanwhile.
-    let busy = true
+    let hadWork = true
     while (!signal.aborted) {
       try {
-        await this.#waitForRoom(busy)
+        await this.#waitForSlots(hadWork)
         if (signal.aborted) return
         this.#nudge = new AbortController()
-        const { claimed, want, isPart } = await this.#claim(this.#claimWindow.adaptWindow(), true, signal)
+        const { claimed, want, isPart } = await this.#claim(this.#claimSize.adapt(), true, signal)
         if (claimed === undefined) continue
         const count = claimed.jobs.length
-        const idled = busy && count === 0
-        if (!isPart || count > 0) busy = count > 0
+        const ranOut = hadWork && count === 0
+        if (!isPart || count > 0) hadWork = count > 0
         if (claimed.again) await clock.sleep(count > 0 ? 0 : 2 + clock.random() * 3, signal)
-        else if ((count < want || claimed.wakeMs !== undefined) && !isPart) await this.#sleep(claimed, idled)
+        else if ((count < want || claimed.wakeMs !== undefined) && !isPart) await this.#sleep(claimed, ranOut)
       } catch (error) {
         if (signal.aborted) return
         this.#options.onError(error)
@@ -226,12 +229,12 @@ export class Dispatcher {
   }
 
   /** Waits for a free slot. With a backlog it waits for a good part of the slots, so that one claim moves many jobs. */
-  async #waitForRoom(busy: boolean): Promise<void> {
+  async #waitForSlots(hadWork: boolean): Promise<void> {
     const { hand } = this
     const { clock } = this.#options
     await hand.freeSlots.waitFor(1, this.#stop.signal)
     const many = Math.ceil(hand.slots / 4)
-    if (!busy || hand.freeSlots.count() >= many) return
+    if (!hadWork || hand.freeSlots.count() >= many) return
     // So short that a stop waits for it.
     const enough = new AbortController()
     await Promise.race([clock.sleep(gatherMs, enough.signal), hand.freeSlots.waitFor(many, enough.signal)])
@@ -242,23 +245,24 @@ export class Dispatcher {
   async #claim(most: number, idle: boolean, signal: AbortSignal): Promise<ClaimResult> {
     const { claims, clock, registerClaimer, onLost, throttle } = this.#options
     const all = await registerClaimer()
-    const room = Math.min(this.hand.freeSlots.count(), most)
-    const choice = this.#chooseTasks(all.tasks, room)
+    const openSlots = Math.min(this.hand.freeSlots.count(), most)
+    const choice = this.#chooseTasks(all.tasks, openSlots)
     const { tasks, want, isPart } = choice
     // An outlet of a fleet may have lost its slots meanwhile.
-    if (signal.aborted || room === 0) return { ...choice, claimed: undefined }
+    if (signal.aborted || openSlots === 0) return { ...choice, claimed: undefined }
     const claimer = tasks === all.tasks ? all : { ...all, tasks }
-    // The worker's own rate counts what starts now. A process that is slow takes no more than it is known to begin in time.
+    // The worker's own rate counts what starts now.
     const mayWait = idle && !isPart && throttle === undefined
-    const beside = most < this.hand.slots ? 0 : this.hand.freeSlots.countAhead()
-    const ahead = mayWait ? Math.max(want, Math.min(want + beside, aheadMost)) : 0
+    // A process that is slow takes no more than it is known to begin in time.
+    const waitable = most < this.hand.slots ? 0 : this.hand.freeSlots.countAhead()
+    const ahead = mayWait ? Math.max(want, Math.min(want + waitable, aheadMost)) : 0
     try {
       const requestedAt = readMoment(clock)
       const claimed = await claims.claim(claimer, want, { idle: idle && !isPart, ahead }, signal)
       this.#claimer = claimer
       this.#isNextPart = !isPart && claimed.jobs.length >= want
       // A claim that the slots of a kind of task have reduced does not show how many jobs can be started in time.
-      if (want === room) this.#claimWindow.recordClaim(claimed.jobs.length, claimed.again)
+      if (want === openSlots) this.#claimSize.recordClaim(claimed.jobs.length, claimed.again)
       stampJobs(claimed.jobs, requestedAt)
       this.hand.take(claimed.jobs)
       return { ...choice, claimed }
@@ -308,15 +312,15 @@ export class Dispatcher {
     )
   }
 
-  async #sleep(claimed: Claimed, idled: boolean): Promise<void> {
+  async #sleep(claimed: Claimed, ranOut: boolean): Promise<void> {
     const { clock, isListening } = this.#options
     const { signal } = this.#nudge
     await reach('idle', claimed.wakeMs)
     // A worker with a time to wake claims nothing before it, because it would take jobs for which another worker was
     // woken.
-    const hasNoWake = claimed.wakeMs === undefined || claimed.wakeMs > notifiedSleepMs
+    const wakesLate = claimed.wakeMs === undefined || claimed.wakeMs > notifiedSleepMs
     const longest =
-      idled && hasNoWake
+      ranOut && wakesLate
         ? secondLookMs
         : (isListening() ? notifiedSleepMs : unnotifiedSleepMs) * (0.75 + clock.random() / 2)
     const awake = this.#fullKinds.length > 0 ? new AbortController() : undefined

@@ -1,5 +1,5 @@
 -- Returns for each lane the bucket that it has to wait for, as a position in p_buckets; 0: none. That is the bucket
--- that denied the lane (p_blocked). If several buckets denied the lane in turn, it is the slowest of the buckets that
+-- that denied the lane (p_blocked). If one bucket after another denied the lane, it is the slowest of the buckets that
 -- lack room, as claim/room/reserve_units.sql requires. A label without room bars the worker, not the lane: that stays
 -- where other workers find it, unless another bucket lacks room for its next job, too.
 create or replace function engine.find_denying_buckets(

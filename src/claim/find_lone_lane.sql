@@ -4,16 +4,16 @@
 -- p_news: what has arrived for the class
 -- lane: the only lane with something to do; null: there is none, or it is not known yet
 -- waits: jobs have arrived for it, but it waits for a bucket that is not due
--- several: this case needs `engine.decide_claim`: more than one lane, a lane that is not known yet, or one with costs
+-- unfit: this case needs `engine.decide_claim`: more than one lane, a lane that is not known yet, or one with costs
 create or replace function engine.find_lone_lane(
-  p_news engine.news, p_begun bigint, p_since bigint, out lane sluice.lane, out waits boolean, out several boolean)
+  p_news engine.news, p_begun bigint, p_since bigint, out lane sluice.lane, out waits boolean, out unfit boolean)
 language plpgsql stable as $$
 declare
   v_class constant bigint := (p_news.state).class;
   v_count bigint;
   v_front bigint;
 begin
-  several := true;
+  unfit := true;
   if p_news.rest or cardinality(p_news.lanes) > 1 then return; end if;
   select count(*), min(s.id) into v_count, v_front from (
     select t.id from (
@@ -29,7 +29,7 @@ begin
   if v_count > 1 or v_front <> p_news.lanes[1] then return; end if;
   select * into lane from sluice.lane l where l.id = coalesce(v_front, p_news.lanes[1]) order by l.v desc limit 1;
   waits := v_front is null and lane.list is not null;
-  several := case when lane.id is null then p_news.lanes is not null
+  unfit := case when lane.id is null then p_news.lanes is not null
                   -- It stands behind another lane of its fair key.
                   when lane.list is not null and lane.vstart is null then true
                   else lane.costed and not waits end;

@@ -53,7 +53,7 @@ export class InHand {
   readonly freeSlots: FreeSlots
   readonly #options: InHandOptions
   readonly #outlet: Outlet
-  /** When each was started, in monotonic ms; Infinity: it waits for Redis, or for the instant of its grants. */
+  /** When each was started, in monotonic ms; Infinity: it waits for Redis, its instant, a slot, or the record that it begins. */
   readonly #jobs = new Map<ClaimedJob, number>()
   /** For each inherited job, the worker that claimed it. */
   readonly #inheritedFrom = new Map<ClaimedJob, string>()
@@ -62,7 +62,7 @@ export class InHand {
   readonly #ahead = new AheadJobs()
   readonly #begins: Begins
   readonly #waiters = new Waiters()
-  #refusal: Error | undefined
+  #abortReason: Error | undefined
   /** Called when a job went back to the store, to be run again now or later. */
   readonly #wake: () => void
 
@@ -72,16 +72,16 @@ export class InHand {
     const { clock, finisher, stintRecorder } = options
     this.#begins = new Begins({
       clock,
-      press: () => finisher.press(),
+      recordNow: () => finisher.recordNow(),
       record: (jobs) => stintRecorder.begun(jobs),
-      refuse: (job) => this.#refuse(job),
+      giveBack: (job) => this.#giveBack(job),
       changed: this.recheck,
     })
     finisher.takeBeginning = () => this.#begins.takeNext()
     this.#outlet = options.outlet(
       {
         ended: (job, outcome) => this.#end(job, outcome),
-        refused: (job) => void (this.#jobs.has(job) && this.#refuse(job)),
+        refused: (job) => void (this.#jobs.has(job) && this.#giveBack(job)),
         begun: (jobs) => options.stintRecorder.begun(jobs),
         left: (...over) => options.stintRecorder.left(...over),
         lost: (job, by) => this.#endLost(job, by),
@@ -103,8 +103,8 @@ export class InHand {
   /** How many jobs were given back uncalled so far. */
   returned = 0
 
-  /** How many of these were not granted ahead. Most of them had grants that expired: a sign that claims got too many jobs. */
-  overclaimed = 0
+  /** How many of these were not granted ahead. They mostly came back because their grants were old: claims got too many jobs. */
+  lateReturns = 0
 
   /** How many jobs rules, or handlers, have put off so far. */
   putOff = 0
@@ -137,7 +137,7 @@ export class InHand {
     return this.#outlet.kin
   }
 
-  /** Nothing more is claimed: as soon as all jobs in hand are started, those who execute them elsewhere need not wait for more. */
+  /** Has the outlet retire as soon as all jobs in hand are started. To be called when nothing more is claimed. */
   retire(): void {
     void this.waitUntil(() => this.#pending === 0).then(() => this.#outlet.retire?.())
   }
@@ -194,11 +194,11 @@ export class InHand {
     this.#setSince(jobs, Infinity)
     this.#pending += jobs.length
     this.#ahead.add(jobs.filter(({ decidedMs }) => decidedMs !== undefined))
-    if (peer === undefined || this.#refusal !== undefined) return this.#startInTime(jobs)
+    if (peer === undefined || this.#abortReason !== undefined) return this.#startInTime(jobs)
     requestGrants(jobs, peer, clock, {
       granted: (granted) => {
-        const left = granted.filter((job) => !this.#jobs.has(job))
-        for (const job of left) this.#giveBackPlace(job)
+        const gone = granted.filter((job) => !this.#jobs.has(job))
+        for (const job of gone) this.#giveBackPlace(job)
         this.#startInTime(granted)
       },
       denied: (denied, denial) => denied.forEach((job) => void this.#end(job, denial)),
@@ -209,12 +209,12 @@ export class InHand {
   #startInTime(jobs: readonly ClaimedJob[]): void {
     const { clock, onError } = this.#options
     const wanted = jobs.filter((job) => !this.#ahead.isCalledBack(job))
-    if (wanted.length < jobs.length) for (const job of jobs) if (!wanted.includes(job)) this.#refuse(job)
+    if (wanted.length < jobs.length) for (const job of jobs) if (!wanted.includes(job)) this.#giveBack(job)
     // Workers elsewhere report what they begin.
     if (!this.hasStints) void this.#begins.add(wanted)
     for (const atMs of new Set(wanted.map(({ notBeforeMs }) => notBeforeMs))) {
       const those = wanted.filter(({ notBeforeMs }) => notBeforeMs === atMs)
-      if (atMs === undefined || this.#refusal !== undefined) void this.#startInSlots(those).catch(onError)
+      if (atMs === undefined || this.#abortReason !== undefined) void this.#startInSlots(those).catch(onError)
       else
         void sleepUntil(clock, atMs)
           .then(() => this.#startInSlots(those))
@@ -234,9 +234,9 @@ export class InHand {
     this.#start(jobs.slice(0, fit))
     for (const job of jobs.slice(fit)) {
       const isReady = () => !this.#begins.has(job) && this.freeSlots.countNow() > 0
-      const isOver = () => isReady() || !this.#jobs.has(job) || this.#refusal !== undefined
+      const isOver = () => isReady() || !this.#jobs.has(job) || this.#abortReason !== undefined
       const isStarted = await runWhenTrue(slotWaitMs(job, clock), clock, this, isOver, () => this.#start([job]))
-      if (!isStarted) this.#refuse(job)
+      if (!isStarted) this.#giveBack(job)
     }
   }
 
@@ -245,7 +245,7 @@ export class InHand {
    * other case the outlet itself makes jobs wait.
    */
   #mustWaitForSlots(jobs: readonly ClaimedJob[]): boolean {
-    if (this.freeSlots.countNow() >= jobs.length || this.#refusal !== undefined) return false
+    if (this.freeSlots.countNow() >= jobs.length || this.#abortReason !== undefined) return false
     if (jobs[0]?.decidedMs !== undefined) return true
     return [...this.#jobs].some(([job, sinceMs]) => job.decidedMs !== undefined && sinceMs !== Infinity)
   }
@@ -258,10 +258,10 @@ export class InHand {
   /** Gives the outlet the jobs that may start, and were not given up meanwhile. */
   #start(jobs: readonly ClaimedJob[]): void {
     const nowMs = this.#options.clock.monotonicMs()
-    const wanted = this.#refusal === undefined ? jobs.filter((job) => this.#jobs.has(job) && mayStart(job)) : []
+    const wanted = this.#abortReason === undefined ? jobs.filter((job) => this.#jobs.has(job) && mayStart(job)) : []
     this.#setSince(wanted, nowMs)
     this.#pending -= wanted.length
-    if (wanted.length < jobs.length) for (const job of jobs) if (!wanted.includes(job)) this.#refuse(job)
+    if (wanted.length < jobs.length) for (const job of jobs) if (!wanted.includes(job)) this.#giveBack(job)
     if (wanted.length === 0) return
     this.#options.listener?.begun(wanted)
     this.#outlet.start(wanted)
@@ -269,7 +269,7 @@ export class InHand {
   }
 
   /** Gives back a job that may not start, or was granted too late. */
-  #refuse(job: ClaimedJob): void {
+  #giveBack(job: ClaimedJob): void {
     const { grant } = job
     const { buckets, units } = unitsOf(job)
     const ending = this.#end(job, { kind: 'unused' })
@@ -306,7 +306,7 @@ export class InHand {
 
   /** Stops all attempts, and gives back what is claimed from now on: the worker ends. */
   abort(reason: Error): void {
-    this.#refusal = reason
+    this.#abortReason = reason
     this.recheck()
     for (const [job, sinceMs] of this.#jobs) if (sinceMs !== Infinity) this.#outlet.abort(job, reason)
   }
@@ -363,7 +363,7 @@ export class InHand {
     if (delayReason !== undefined) this.putOff++
     else if (outcome.kind === 'return' || outcome.kind === 'unused') {
       this.returned++
-      if (job.decidedMs === undefined) this.overclaimed++
+      if (job.decidedMs === undefined) this.lateReturns++
     } else if (outcome.kind === 'readmit' || outcome.kind === 'denied') this.readmitted++
     const { finisher, listener } = this.#options
     const ending = finisher.end(job, outcome)
@@ -386,7 +386,7 @@ export class InHand {
   giveBackAhead(isConcerned: (job: ClaimedJob) => boolean): void {
     this.#ahead.callBack(this.#options.clock.monotonicMs(), isConcerned)
     for (const [job, sinceMs] of this.#jobs)
-      if (sinceMs === Infinity && job.notBeforeMs !== undefined && isConcerned(job)) this.#refuse(job)
+      if (sinceMs === Infinity && job.notBeforeMs !== undefined && isConcerned(job)) this.#giveBack(job)
   }
 
   /** Wakes a sleeping dispatcher: it chose its time to wake before this job went back. */

@@ -15,7 +15,7 @@
 -- p_labels: the worker's labels; null: no class requires a label. When a limit by one of them bars a class, the worker
 -- sleeps until that limit has room for the next job, whatever else the class waits for.
 -- p_job: when the first scheduled job is due, in microseconds; null: none is scheduled
--- p_changed: as in `engine.served`. If ready lanes are left and nothing changed, a claim at once would get nothing
+-- p_changed: as in `engine.claimed`. If ready lanes are left and nothing changed, a claim at once would get nothing
 -- either: so the worker sleeps until its label has the units that are kept for one of their jobs, or for 250 ms.
 -- again: the next claim should follow at once
 -- wake_us: how long to sleep, in microseconds; null: until it is notified

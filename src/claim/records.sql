@@ -8,7 +8,7 @@
 -- p_found: the lanes that `engine.select_lanes` has selected. p_room: what their buckets allow.
 -- p_most: how many lanes to look at.
 -- p_classes: classes, locked. p_new: those of them in which no job waited until now.
--- p_lane, p_lanes: the lanes of the claim. p_buckets: their buckets, under the ids that the lanes use.
+-- p_lanes: the lanes of the claim; p_lane: the only one. p_buckets: their buckets, under the ids that the lanes use.
 -- p_rooms: what these allow, by position (`engine.read_claim_room`); that of a label is of the worker's own bucket.
 -- p_labels: the worker's labels; null: there are neither labels nor pools.
 -- p_blocked: by position in p_buckets, the bucket that denied each lane; 0: none did.
@@ -59,12 +59,12 @@ create type engine.move as (
 -- The result of a claim. now_us: the limiter's time of its decision. granted: how many jobs it claimed. again: the next
 -- claim should follow at once. soon: it should follow within 250 ms, because another transaction has locked a job,
 -- because classes or lanes were left out, or because it emptied a lane that was blocked: a sender that saw it blocked
--- notified nobody. served: false when `engine.claim_lone_lane` met another case. of, taken: the
+-- notified nobody. fits: false when `engine.claim_lone_lane` met another case. of, taken: the
 -- class of each lane that was served, and how many of its jobs were claimed. changed: lanes are not as they were, so
 -- the next claim may get jobs of the ready lanes that are left. Null: this claim did not look; decide by again and
 -- soon.
-create type engine.served as (
-  now_us bigint, granted integer, again boolean, jobs text, soon boolean, probing boolean, served boolean, of bigint[],
+create type engine.claimed as (
+  now_us bigint, granted integer, again boolean, jobs text, soon boolean, probing boolean, fits boolean, of bigint[],
     taken integer[], instants bigint[], stale bigint[], changed boolean);
 
 -- The jobs that a claim marked: how many it has, their JSON (claim/claimed-job.ts), and the move of each lane; the lane
@@ -78,7 +78,7 @@ create type engine.marked as (
 -- when it is due from now on, the farthest turn that was assigned (far), its front turn now
 -- (null: the list is empty), what the next job there needs of its bucket (null: one unit), and how long before the
 -- bucket has room the list is due.
-create type engine.waiting as (
+create type engine.due_list as (
   class bigint, id bigint, row_id tid, due bigint, far bigint, front bigint, period bigint, slack bigint,
     need bigint, lead bigint);
 

@@ -72,7 +72,7 @@ export class Worker {
     this.#schedules = new ScheduleRunner({ store, schedules, rulebook })
     const storeClock = this.#storeClock
     this.#claims = new Claims(store, storeClock)
-    // A call of the system, which is not made for each attempt.
+    // This is a call of the system, so it is not made for each attempt.
     const host = hostname()
     this.#finisher = new Finisher(store, () => ({ worker: this.#member.id, host, version }), {
       slots: () => this.slots,
@@ -97,7 +97,7 @@ export class Worker {
       listener: new AttemptEvents(store.report, clock, worker),
       throttle: options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
       registerClaimer: () => this.#enter(),
-      // Nobody wakes it when what a task needs is back.
+      // No notification shows that what a task needs (Redis, a broker) is back, so it has to look.
       isListening: () => db.listening() && taskSet.areOpen,
       onLost: (id) => this.#handleLoss(id),
       onError: (error) => log.error('dispatch failed; it goes on', { err: error }),
@@ -132,7 +132,7 @@ export class Worker {
     })
   }
 
-  /** Attempts under way. */
+  /** Jobs in hand: attempts under way, and jobs that are to start. */
   get running(): number {
     return this.#hand.size
   }
@@ -206,7 +206,7 @@ export class Worker {
   }
 
   /**
-   * Claims what is allowed now, runs it, and resolves to how many jobs that were; up to `max`.
+   * Claims what is allowed now, up to `max` jobs, runs them, and resolves to how many there were.
    * Any number of processes may do this at once, and as often as they like.
    * @throws StoreError SLUICE_STORE_UNREACHABLE when the store stays away for a minute
    */

@@ -32,7 +32,7 @@ function stage(held?: Promise<ReadonlySet<string>>, waits = 0) {
     backlog: 0,
     registerJobs() {},
     takeBeginning: (): Beginning | undefined => undefined,
-    press: () => waits-- > 0 && record(),
+    recordNow: () => waits-- > 0 && record(),
     end: async (_: unknown, outcome: { kind: string }) => at.ends.push(outcome.kind) > 0,
   }
   /** Records ends, and what begins. */

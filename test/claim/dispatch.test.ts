@@ -3,7 +3,7 @@ import { afterEach, expect, test, vi } from 'vitest'
 import type { Claimed, Claimer, ClaimMode, Claims } from '../../src/claim/claim.ts'
 import type { Finisher } from '../../src/claim/finish/finish.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
-import { ClaimWindow, Dispatcher } from '../../src/claim/dispatcher.ts'
+import { ClaimSize, Dispatcher } from '../../src/claim/dispatcher.ts'
 import type { Kind, Outlet, Reports } from '../../src/claim/outlet.ts'
 import { until } from '../until.ts'
 import { patient } from '../worker/patience.ts'
@@ -199,13 +199,13 @@ test("waits do not attach to the dispatcher's long-lived abort signal, which wou
 })
 
 test('grants that cannot be used in time make claims smaller until they can, and claims stay that small', () => {
-  const hand = { overclaimed: 0, slots: 500 }
-  const claimWindow = new ClaimWindow(hand)
+  const hand = { lateReturns: 0, slots: 500 }
+  const claimSize = new ClaimSize(hand)
   // A machine that begins 40 jobs in time; all further ones come back.
   const wants = Array.from({ length: 60 }, () => {
-    const want = claimWindow.adaptWindow()
-    claimWindow.recordClaim(want, false)
-    if (want > 40) hand.overclaimed += want
+    const want = claimSize.adapt()
+    claimSize.recordClaim(want, false)
+    if (want > 40) hand.lateReturns += want
     return want
   })
   expect(wants.slice(0, 9)).toEqual([1, 2, 4, 8, 16, 32, 64, 32, 36])
@@ -213,19 +213,19 @@ test('grants that cannot be used in time make claims smaller until they can, and
   expect(inTime.length / wants.slice(7).length).toBeGreaterThan(0.7)
   expect(Math.max(...wants.slice(7))).toBeLessThanOrEqual(46)
   // The number of claimed jobs counts, not how many there could have been.
-  const few = new ClaimWindow(hand)
-  for (let i = 0; i < 12; i++) few.recordClaim(few.adaptWindow(), false)
+  const few = new ClaimSize(hand)
+  for (let i = 0; i < 12; i++) few.recordClaim(few.adapt(), false)
   few.recordClaim(10, false)
-  hand.overclaimed++
-  expect(few.adaptWindow()).toBe(5)
+  hand.lateReturns++
+  expect(few.adapt()).toBe(5)
 })
 
 test('a claim that got fewer jobs than it wanted although more were there does not keep claims small', () => {
   const wants = (more: boolean) => {
-    const claimWindow = new ClaimWindow({ overclaimed: 0, slots: 100 })
+    const claimSize = new ClaimSize({ lateReturns: 0, slots: 100 })
     return Array.from({ length: 6 }, () => {
-      const want = claimWindow.adaptWindow()
-      claimWindow.recordClaim(Math.ceil(want / 2), more)
+      const want = claimSize.adapt()
+      claimSize.recordClaim(Math.ceil(want / 2), more)
       return want
     })
   }
@@ -235,11 +235,11 @@ test('a claim that got fewer jobs than it wanted although more were there does n
 })
 
 test('claims get jobs again after all slots were gone for a moment', () => {
-  const hand = { overclaimed: 0, slots: 4 }
-  const claimWindow = new ClaimWindow(hand)
-  claimWindow.recordClaim(claimWindow.adaptWindow(), false)
+  const hand = { lateReturns: 0, slots: 4 }
+  const claimSize = new ClaimSize(hand)
+  claimSize.recordClaim(claimSize.adapt(), false)
   hand.slots = 0
-  claimWindow.recordClaim(Math.min(claimWindow.adaptWindow(), hand.slots), false)
+  claimSize.recordClaim(Math.min(claimSize.adapt(), hand.slots), false)
   hand.slots = 4
-  expect(claimWindow.adaptWindow()).toBeGreaterThan(0)
+  expect(claimSize.adapt()).toBeGreaterThan(0)
 })

@@ -97,15 +97,15 @@ describe('the ends of attempts under a limit', () => {
             recorded: (held) => void recorded.push(...held),
             failed: () => void failed.push('failed'),
           }
-    expect(finisher.press()).toBe(false)
+    expect(finisher.recordNow()).toBe(false)
     void finisher.end(job(1), success)
     await to(10)
     next = [job(3)]
-    expect(finisher.press()).toBe(true)
+    expect(finisher.recordNow()).toBe(true)
     await to(10.5)
     // The statement is under way.
     void finisher.end(job(2), success)
-    expect(finisher.press()).toBe(false)
+    expect(finisher.recordNow()).toBe(false)
     await to(11)
     expect([times(statements), begun, recorded]).toEqual([[[10, [1]]], ['c 3'], ['c']])
     state.isAway = true

@@ -41,7 +41,7 @@ function stage({ slots = 10, kinds, rate, answer, isRecorded = true, clock = sys
     backlog: 0,
     registerJobs() {},
     registerInherited() {},
-    press: () => false,
+    recordNow: () => false,
     end: async (_: ClaimedJob, outcome: Outcome) => at.ends.push(outcome.kind) > 0 && isRecorded,
   } as unknown as Finisher
   const peer = {
@@ -263,7 +263,7 @@ describe('the jobs in hand', () => {
     const outcome = { kind: 'throttled', error: '{}', delayMs: 0, delayReason: 'throttled', tookMs: 1 } as const
     void at.reports.ended(first, outcome)
     // Not because there was too much at once.
-    expect([at.ends, hand.returned, hand.overclaimed]).toEqual([['throttled', 'unused'], 1, 0])
+    expect([at.ends, hand.returned, hand.lateReturns]).toEqual([['throttled', 'unused'], 1, 0])
     hand.abort(new Error('over'))
     await until(() => hand.size === 0, 'the other has gone back')
     expect([at.ends, at.started]).toEqual([['throttled', 'unused', 'unused'], [first]])
@@ -287,7 +287,7 @@ describe('the jobs in hand', () => {
     hand.take([one])
     void at.reports.ended(one, { kind: 'unused' })
     void at.reports.ended(one, { kind: 'done', result: null, tookMs: 1 })
-    expect([at.ends, hand.size, hand.returned, hand.overclaimed]).toEqual([['unused'], 0, 1, 1])
+    expect([at.ends, hand.size, hand.returned, hand.lateReturns]).toEqual([['unused'], 0, 1, 1])
   })
 
   it('keep the worker that claimed them from being given up as soon as they are taken over', () => {

@@ -56,9 +56,9 @@ it('a job is not given back because another transaction had locked its claim whe
   const refused: string[] = []
   const begins = new Begins({
     clock: systemClock,
-    press: () => finisher.press(),
+    recordNow: () => finisher.recordNow(),
     record: (jobs) => member.begun(jobs),
-    refuse: (job) => refused.push(job.claim),
+    giveBack: (job) => refused.push(job.claim),
     changed() {},
   })
   finisher.takeBeginning = () => begins.takeNext()

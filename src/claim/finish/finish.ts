@@ -38,7 +38,8 @@ export class Finisher {
   readonly #store: Store
   readonly #executor: (() => Executor) | undefined
   readonly #gathering: Gathering | undefined
-  readonly #open = new Map<string, number>()
+  /** For each claim, how many of its jobs are in hand. */
+  readonly #jobsOf = new Map<string, number>()
   #patience = { ms: Infinity, fromMs: 0 }
   #hasGivenUp = false
   #waiting: Ending[] = []
@@ -53,10 +54,10 @@ export class Finisher {
   readonly #locked = new Set<Ending>()
   #unlocking: Promise<void> | undefined
   /** How many callers wait for everything to be recorded. */
-  #settling = 0
+  #waitingCallers = 0
   #isWriting = false
   /** Ends the gathering under way. */
-  #hurry = (): void => {}
+  #endGathering = (): void => {}
 
   /** Returns jobs that begin soon: the next statement records that together with the ends. */
   takeBeginning: () => Beginning | undefined = () => undefined
@@ -92,18 +93,18 @@ export class Finisher {
   /** Registers claimed jobs, so that a claim's row is deleted when its last job has ended. */
   registerJobs(jobs: readonly ClaimedJob[]): void {
     this.#inHand += jobs.length
-    for (const job of jobs) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 0) + 1)
+    for (const job of jobs) this.#jobsOf.set(job.claim, (this.#jobsOf.get(job.claim) ?? 0) + 1)
   }
 
   /** Registers a job of a claim of another worker, which has the claim's row: it is never deleted here. */
   registerInherited(job: ClaimedJob): void {
     this.#inHand++
-    this.#open.set(job.claim, Infinity)
+    this.#jobsOf.set(job.claim, Infinity)
   }
 
   /** True for a claim with jobs in hand. */
   has(claim: string): boolean {
-    return this.#open.has(claim)
+    return this.#jobsOf.has(claim)
   }
 
   /**
@@ -119,15 +120,15 @@ export class Finisher {
       const report = encodeReport(job, outcome, this.#executor?.())
       this.#inHand--
       if (this.#waiting.push({ job, outcome, beganUs, report, resolve }) === 1) this.#sinceMs = nowMs
-      if (!this.#mayWait(job, outcome)) this.#press()
+      if (!this.#mayWait(job, outcome)) this.#hasten()
       this.#flushing ??= this.#flush()
     })
   }
 
   /** Records the ends that wait for others now. Returns false if none wait, or a statement is under way. */
-  press(): boolean {
+  recordNow(): boolean {
     if (this.#waiting.length === 0 || this.#isWriting) return false
-    this.#press()
+    this.#hasten()
     return true
   }
 
@@ -138,23 +139,23 @@ export class Finisher {
 
   /** Resolves when all outcomes so far are recorded. */
   async waitUntilRecorded(): Promise<void> {
-    this.#settling++
-    this.#press()
+    this.#waitingCallers++
+    this.#hasten()
     while ((this.#flushing ?? this.#unlocking) !== undefined) await (this.#flushing ?? this.#unlocking)
-    this.#settling--
+    this.#waitingCallers--
   }
 
   /** True for a success of a job that was granted ahead, so that no place waits for its end, while other jobs are in hand. */
   #mayWait(job: ClaimedJob, { kind }: Outcome): boolean {
     const gathering = this.#gathering
-    if (gathering === undefined || this.#settling > 0 || this.#inHand <= 0) return false
+    if (gathering === undefined || this.#waitingCallers > 0 || this.#inHand <= 0) return false
     if (kind !== 'done' || job.decidedMs === undefined || gathering.isPressing(job)) return false
     return this.#waiting.length <= gathering.slots()
   }
 
-  #press(): void {
+  #hasten(): void {
     this.#isPressing = true
-    this.#hurry()
+    this.#endGathering()
   }
 
   /** Resolves when the waiting ends are to be recorded: at once if one of them is pressing. */
@@ -164,7 +165,7 @@ export class Finisher {
     if (this.#isPressing || leftMs <= 0) return undefined
     return new Promise((resolve) => {
       const cancel = clock.after(leftMs, resolve)
-      this.#hurry = () => {
+      this.#endGathering = () => {
         cancel()
         resolve()
       }
@@ -180,9 +181,9 @@ export class Finisher {
       const batch = this.#waiting.splice(0, most).toSorted((a, b) => a.job.seq - b.job.seq)
       this.#isPressing = this.#waiting.length > 0
       this.#isWriting = true
-      const refused = await this.#write(batch, this.#countEnds(batch), this.takeBeginning())
+      const rejected = await this.#write(batch, this.#countEnds(batch), this.takeBeginning())
       this.#isWriting = false
-      this.#resolveEnds(batch, new Set(refused))
+      this.#resolveEnds(batch, new Set(rejected))
     }
     // In the same step as the last look at what waits: an end that follows from one of these begins another flush.
     this.#flushing = undefined
@@ -190,22 +191,22 @@ export class Finisher {
 
   /** Counts ends that are being recorded; returns the claims that have nothing else in hand. */
   #countEnds(batch: readonly Ending[]): string[] {
-    for (const { job } of batch) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 1) - 1)
-    return [...new Set(batch.map(({ job }) => job.claim))].filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
+    for (const { job } of batch) this.#jobsOf.set(job.claim, (this.#jobsOf.get(job.claim) ?? 1) - 1)
+    return [...new Set(batch.map(({ job }) => job.claim))].filter((claim) => (this.#jobsOf.get(claim) ?? 0) <= 0)
   }
 
   /** Resolves ends that are recorded, and forgets their claims: not earlier, because those would look like unknown ones. */
-  #resolveEnds(batch: readonly Ending[], refused: ReadonlySet<number>): void {
+  #resolveEnds(batch: readonly Ending[], rejected: ReadonlySet<number>): void {
     const over = batch.filter((ending) => !this.#locked.has(ending))
-    for (const { job } of over) if (this.#open.get(job.claim) === 0) this.#open.delete(job.claim)
-    for (const ending of over) ending.resolve(!refused.has(ending.job.seq))
+    for (const { job } of over) if (this.#jobsOf.get(job.claim) === 0) this.#jobsOf.delete(job.claim)
+    for (const ending of over) ending.resolve(!rejected.has(ending.job.seq))
   }
 
   /** Keeps ends back until their jobs are free. */
   #keepBack(locked: readonly Ending[]): void {
     for (const ending of locked) {
       this.#locked.add(ending)
-      this.#open.set(ending.job.claim, (this.#open.get(ending.job.claim) ?? 0) + 1)
+      this.#jobsOf.set(ending.job.claim, (this.#jobsOf.get(ending.job.claim) ?? 0) + 1)
     }
     this.#unlocking ??= this.#unlock().finally(() => (this.#unlocking = undefined))
   }
@@ -224,7 +225,7 @@ export class Finisher {
       if (isOver) for (const ending of free) ending.resolve(false)
       else if (free.length > 0) {
         this.#waiting.push(...free)
-        this.#press()
+        this.#hasten()
         this.#flushing ??= this.#flush()
       }
     }
@@ -289,11 +290,11 @@ export class Finisher {
       if (locked.length > 0) return rest.length + free.length === 0 ? [] : this.#write(rest, free)
     }
     if (!isRefused(error) || batch.length <= 1) return undefined
-    const refused = (await Promise.all(batch.map((ending) => this.#write([ending], [])))).flat()
+    const rejected = (await Promise.all(batch.map((ending) => this.#write([ending], [])))).flat()
     // A rescue finds a job whose outcome was given up by the row of its claim.
-    const over = ended.filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
+    const over = ended.filter((claim) => (this.#jobsOf.get(claim) ?? 0) <= 0)
     if (over.length > 0 && !this.#hasGivenUp) await this.#write([], over)
-    return refused
+    return rejected
   }
 
   #reportFailing(attempts: number, error: unknown): void {

@@ -12,7 +12,7 @@
 -- - throttled: the vendor refused it, which is no failure; the job is due again in p_delays_us, in its own lane.
 -- - return: the attempt does not count, and its grant is not given back here: the worker has done so already, because
 -- no call was made, or the handler has used it and delayed the job. The job is in its place again at once, unless it is
--- put off. The same holds after unused, denied and interrupt (`engine.lock_classes_of_jobs`).
+-- put off; so it is after unused, denied and interrupt (`engine.lock_classes_of_jobs`).
 -- - unused: as return, and the grant is given back. An unused or returned attempt may be put off by p_delays_us;
 -- p_reasons then names the cause.
 -- - denied: as unused, because Redis denied the job: other programs share its limits. p_reasons names the bucket that
@@ -20,7 +20,7 @@
 -- - readmit: as unused, and the job waits in another lane from now on (`engine.readmit_jobs`).
 -- - discard: as unused, and the job is cancelled.
 -- - interrupt: it was stopped in the middle; the job is tried again, and is in doubt. With a reason its process was
--- lost. A job that may run only once has failed instead: a dispatcher that lacks its task does not know that.
+-- lost. A job that may run only once has failed instead; that is decided here, because a dispatcher may lack its task.
 -- p_began_us: how long after its claim each attempt began, in microseconds.
 -- p_reports: what each attempt leaves for the record, as in `engine.append_attempt`. Null for all: none of them leaves
 -- anything.

@@ -3,7 +3,7 @@
 -- minutes, because that job may be cancelled or expire, and those behind it may need fewer. Nobody who deletes a job
 -- has the locks of its lists. While units are reserved for other lanes, or takers reserve units of the bucket or of a
 -- member of its pool, the list is not due at once: claims would repeat, and find no room each time.
-create or replace function engine.compute_list_times(p_now bigint, p_lists engine.waiting[]) returns engine.waiting[]
+create or replace function engine.compute_list_times(p_now bigint, p_lists engine.due_list[]) returns engine.due_list[]
 language plpgsql as $$
 declare
   v_ids bigint[];
@@ -47,7 +47,7 @@ begin
               select max(u.weight / u.drain) + 1
               from unnest(r.kind, r.kind[2:], r.weight, r.drain) u (kind, following, weight, drain)
               where u.kind in ('rate', 'pace') and u.following is distinct from 'pace') end,
-            r.slack, w.need, w.lead)::engine.waiting
+            r.slack, w.need, w.lead)::engine.due_list
     from unnest(p_lists) with ordinality w
     join unnest(engine.recorded_room(v_ids, p_now, false, v_needs)) r on r.ord = w.ordinality order by w.ordinality);
 end $$;

@@ -7,15 +7,15 @@
 -- p_next: the lanes that moved, as they stood before `engine.choose_front_lanes`. Their turns are used as lower bounds
 -- only. That is safe because `engine.choose_front_lanes` gives a lane the furthest turn of its key, which is not before
 -- the turn of the lane that was in front.
--- p_ahead, p_lead: a bucket that is granted ahead of time, and how long before it has room its list is due, in
+-- p_ahead_list, p_lead: a bucket that is granted ahead of time, and how long before it has room its list is due, in
 -- microseconds; null: no bucket is
 create or replace function engine.update_lists(
-  p_now bigint, p_was sluice.lane[], p_next sluice.lane[], p_ahead bigint default null, p_lead bigint default 0)
+  p_now bigint, p_was sluice.lane[], p_next sluice.lane[], p_ahead_list bigint default null, p_lead bigint default 0)
 returns void
 language plpgsql as $$
 declare
-  v_lists engine.waiting[];
-  v_list engine.waiting;
+  v_lists engine.due_list[];
+  v_list engine.due_list;
   v_lane sluice.lane;
   v_kept bigint[] := '{}';  -- lanes in front, for which units may be reserved
   v_reserved boolean;       -- units are reserved for lanes of these classes
@@ -24,7 +24,8 @@ begin
     select (t.class, t.id, l.tid, null, t.far, (
         select r.vstart from sluice.lane r
         where r.class = t.class and r.list = t.id and r.vstart >= coalesce(least(l.floor, t.least), 0)
-        order by r.vstart limit 1), null, null, null, case t.id when p_ahead then p_lead else 0 end)::engine.waiting
+        order by r.vstart limit 1), null, null, null,
+        case t.id when p_ahead_list then p_lead else 0 end)::engine.due_list
     from (select u.class, u.list as id, min(u.vstart) as least, max(u.vstart) as far
           from unnest(p_was || p_next) u where u.list is not null group by 1, 2) t
     left join lateral (

@@ -2,7 +2,7 @@
 -- It skips jobs that other transactions have locked: a claim never waits for a job. It skips jobs that were just moved
 -- to another lane (`engine.move_jobs`), because nobody would be charged for them.
 -- A reply must fit the socket's buffers, or a stopped worker would keep the claim's transaction, and its locks, open.
--- So inputs and tags beyond 64 KiB are left out, and the worker reads them in a second query. The length of the text
+-- So inputs and tags extra 64 KiB are left out, and the worker reads them in a second query. The length of the text
 -- counts, because a compressed input is much longer on the wire than in its row.
 -- The update finds jobs by place (ctid) alone: with due_at in its condition, the index without due rows would be read
 -- from end to end. When a job went away meanwhile, all jobs are returned again, because the missing one may have
@@ -41,10 +41,10 @@ begin
   ), numbered as (  -- numbered here, because the plan may update rows in any order
     select s.*, row_number() over (rows unbounded preceding) as o,
       p_labels is null and lag(case when s.late then null else s.lane end) over (rows unbounded preceding) = s.lane
-        as is_same, lag(s.lane, s.take) over (rows unbounded preceding) is not distinct from s.lane as beyond
+        as is_same, lag(s.lane, s.take) over (rows unbounded preceding) is not distinct from s.lane as extra
     from seen s), ready as (
     select s.*, row_number() over (rows unbounded preceding) as nth from numbered s
-    where not s.late and not s.beyond and (p_labels is null or s.seq = any (v_picked))
+    where not s.late and not s.extra and (p_labels is null or s.seq = any (v_picked))
   ), taken as (
     update sluice.job j set claim = p_claimer.claim, attempt = j.attempt + 1,
       dispatched_at = v_at + make_interval(secs => coalesce(v_instants[s.nth] - p_room.now_us, 0) / 1e6),
@@ -63,14 +63,14 @@ begin
   select count(*), array_agg(t.lane), array_agg(t.seq),
          '[[' || string_agg(t.head || case when t.size <= 65536 then ',' || t.payload else '' end, '],[') || ']]',
          (select array_agg((lane, m.seen, coalesce(k.n, 0), m.last, m.more, m.rank, k.units)::engine.move)
-          from (select lane, count(*) filter (where not beyond and not late)::integer as seen,
-              max(seq) filter (where not beyond and not late) as last,
+          from (select lane, count(*) filter (where not extra and not late)::integer as seen,
+              max(seq) filter (where not extra and not late) as last,
               case when min(take) is null then p_share.over[array_position(v_ids, lane)] = 0
-                else bool_or(beyond) end as more,
-              engine.lane_rank(coalesce(max(created_at) filter (where beyond), max(created_at)),
+                else bool_or(extra) end as more,
+              engine.lane_rank(coalesce(max(created_at) filter (where extra), max(created_at)),
                 p_lanes[array_position(v_ids, lane)].priority) as rank from numbered group by lane) m
           left join (select lane, count(*)::integer as n, sum(units) as units from taken group by 1) k using (lane)),
-         (select array_agg(id) from numbered where late), (select count(*) from numbered where not beyond and not late),
+         (select array_agg(id) from numbered where late), (select count(*) from numbered where not extra and not late),
          (select units from charge), (select places from charge)
   into v_done.granted, v_done.lanes, v_done.seqs, v_done.jobs, v_done.moves, v_late, v_wanted, v_done.units,
        v_done.places

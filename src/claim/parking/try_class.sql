@@ -4,7 +4,7 @@ create or replace function engine.try_class(p_rehearsal engine.rehearsal) return
 declare
   v_now bigint;
   v_news engine.news;
-  v_done engine.served;
+  v_done engine.claimed;
 begin
   perform engine.lock_classes(array[p_rehearsal.class]);
   v_now := engine.limiter_now_us(p_rehearsal.cap);

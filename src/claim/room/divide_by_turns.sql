@@ -1,10 +1,10 @@
 -- Divides room among lanes: pure arithmetic, no table is read. Each turn goes to the fair key with the smallest virtual
 -- start, which gives jobs of its lanes, in order, as far as all their buckets allow. Jobs with costs are given one by
 -- one, until another fair key's start is smaller. Jobs without costs take one unit of each bucket, and are given up to
--- a quantum at once. The quantum of a round is what is left, divided by the weights that still take part, so rounds end
--- in single units. A job that does not fit keeps what its bucket has left, if no other bucket denies it:
--- otherwise cheap jobs would take for ever what an expensive one waits for. test/claim/share.ts is the same in
--- TypeScript.
+-- a quantum at once. In each lap over the keys the quantum is what is left, divided by the weights that still take
+-- part: for 12 units and three keys of weight 1 it is 4. So the last laps give single units. If a job lacks room in one
+-- bucket only, what that has left goes to nobody else: cheap jobs would take for ever what an expensive one waits for.
+-- test/claim/share.ts is the same in TypeScript.
 -- p_want: how many jobs at most
 -- p_n: how many jobs each lane has
 -- p_vstart: the virtual start of each fair key, ascending; each key has a lane
@@ -33,7 +33,7 @@ declare
   v_queue integer[] := array(select -l from unnest(p_first) l) || array(select generate_subscripts(p_vstart, 1));
   v_starts bigint[] := array_fill(p_vstart[1], array[coalesce(cardinality(p_first), 0)]) || p_vstart;
   v_weight bigint[] := v_open; v_weights bigint; v_budget bigint; k bigint; f integer; i integer; j integer;
-  v_rounds integer[] := v_open; v_round integer := 0;  -- the round in which each fair key had its last turn
+  v_laps integer[] := v_open; v_lap integer := 0;  -- the lap in which each fair key had its last turn
   v_was bigint; v_until bigint; v_turn integer; v_fit bigint; v_denied integer; v_place integer;
 begin
   take := v_after; blocked := v_after; vstart := p_vstart;
@@ -51,10 +51,10 @@ begin
     else
       v_was := v_starts[visit]; v_until := least(v_starts[visit + 1], p_horizon);
       i := case when vstart[f] > p_horizon then 0 else v_open[f] end;
-      if v_rounds[f] = v_round then
-        v_round := v_round + 1; v_budget := greatest(0, v_most - p_want + v_left) * 1000000 / v_weights;
+      if v_laps[f] = v_lap then
+        v_lap := v_lap + 1; v_budget := greatest(0, v_most - p_want + v_left) * 1000000 / v_weights;
       end if;
-      v_rounds[f] := v_round;
+      v_laps[f] := v_lap;
     end if;
     while i > 0 and v_left > 0 loop
       if blocked[i] > 0 or take[i] = p_n[i] then

@@ -5,15 +5,15 @@
 -- p_buckets, p_members: the buckets, locked by the caller, and the members of the pools among them
 -- p_lists: p_buckets under the names that lanes use
 -- p_lanes: the lanes that are served
--- stale of the result: up to 16 of the buckets that are stale (`engine.recorded_room`), which the caller's worker
--- renews (`engine.renew_buckets`), because it takes a while; then nothing may be granted now. Null: none, or they are
--- being rebuilt already (sluice.renewal), and have no room meanwhile. A statement that renewed hundreds might exceed a
--- statement_timeout each time.
+-- stale of the result: the buckets that are stale (`engine.recorded_room`), at most 16, because a statement that
+-- renewed hundreds might exceed a statement_timeout each time. The caller's worker renews them
+-- (`engine.renew_buckets`), because it takes a while; then nothing may be granted now. Null: none, or they are being
+-- rebuilt already (sluice.renewal), and have no room meanwhile.
 create or replace function engine.read_claim_room(
   p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint) returns engine.claim_room
 language plpgsql as $$
 declare
-  v_is engine.claim_room;
+  v_result engine.claim_room;
   v_rooms engine.room[] := engine.recorded_room(p_buckets || p_members, null, p_cap => p_cap);
   v_room engine.room;
   v_now bigint;
@@ -29,18 +29,18 @@ begin
   else
     v_now := v_rooms[1].read_at; v_lead := v_rooms[1].now_at - v_rooms[1].wall;
   end if;
-  v_is.now_us := v_now; v_is.at := to_timestamp((v_now - v_lead) / 1e6);
-  v_is.buckets := p_lists; v_is.members := p_members; v_is.probing := false;
+  v_result.now_us := v_now; v_result.at := to_timestamp((v_now - v_lead) / 1e6);
+  v_result.buckets := p_lists; v_result.members := p_members; v_result.probing := false;
   foreach v_room in array v_rooms loop
     v_stale := v_stale or v_room.stale;
-    if v_room.probe > 0 and v_room.avail > 0 then v_is.probing := true; end if;
+    if v_room.probe > 0 and v_room.avail > 0 then v_result.probing := true; end if;
   end loop;
   if v_stale then
-    v_is.stale := nullif(array(
+    v_result.stale := nullif(array(
       select r.bucket from unnest(v_rooms) r
       where r.stale and (r.n > 0 or r.version is not null)  -- a pool has no state of its own
         and not exists (select 1 from sluice.renewal w where w.bucket = r.bucket) limit 16), '{}');
-    if v_is.stale is not null then v_is.rooms := v_rooms; return v_is; end if;
+    if v_result.stale is not null then v_result.rooms := v_rooms; return v_result; end if;
   end if;
   select exists (select 1 from sluice.reservation r where r.bucket = any (p_lists)),
          exists (select 1 from sluice.taker t where t.alive_until > v_now) into v_reserved, v_takers;
@@ -59,11 +59,11 @@ begin
       v_room.units := greatest(0, v_room.units - v_kept[v_room.ord]);
       v_rooms[v_room.ord] := v_room;
     end loop;
-    v_is.first := array(
+    v_result.first := array(
       select l.o::integer from unnest(p_lanes) with ordinality l (id, o)
       join sluice.reservation r on r.bucket = any (p_lists) and r.lane = l.id
       group by l.o order by min(r.since), l.o);
   end if;
-  v_is.rooms := v_rooms;
-  return v_is;
+  v_result.rooms := v_rooms;
+  return v_result;
 end $$;

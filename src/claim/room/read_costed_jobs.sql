@@ -6,7 +6,7 @@
 -- whole: the lane has no further jobs.
 -- seqs, costs: in the order of lanes and jobs. What each job takes of its lane's buckets, and then its turn.
 create or replace function engine.read_costed_jobs(
-  p_lane sluice.lane[], p_buckets bigint[], p_most bigint[], p_each integer, p_at timestamptz,
+  p_lanes sluice.lane[], p_buckets bigint[], p_most bigint[], p_each integer, p_at timestamptz,
   out n bigint[], out whole boolean[], out seqs bigint[], out costs integer[])
 language plpgsql as $$
 declare
@@ -16,7 +16,7 @@ begin
     select l.ordinality as lane, j.seq, j.costs, case when j.late or exists (
       select 1 from unnest(l.buckets) with ordinality b (id, o)
       where j.costs[b.o] > p_most[array_position(p_buckets, b.id)]) then j.id end as aside
-    from unnest(p_lane) with ordinality l cross join lateral (
+    from unnest(p_lanes) with ordinality l cross join lateral (
       select o.id, o.seq, o.costs, (o.expires_at <= p_at) is true as late from sluice.job o
       where o.lane = l.id and o.seq >= l.bound and o.claim is null and o.due_at is null
         and case when o.xmax = '0' then true else engine.try_lock_job(o.ctid) end order by o.seq limit p_each) j
@@ -24,7 +24,7 @@ begin
   ), read as (
     select array_agg(case when l.costed then coalesce(k.n, 0) end order by l.ordinality) as n,
            array_agg(coalesce(k.read, 0) < p_each order by l.ordinality) as whole
-    from unnest(p_lane) with ordinality l
+    from unnest(p_lanes) with ordinality l
     left join (select lane, count(*) as read, count(*) filter (where aside is null) as n from job group by lane) k
       on k.lane = l.ordinality
   )
