@@ -70,7 +70,9 @@ export class ServiceConsumer {
     const { names } = republisher
     const look = (key: string) => this.#inHand.look(key)
     const learn = (key: string) => this.#inHand.learn(key)
-    if (names.archiveTopology !== undefined) this.#replicas = new Replicas({ broker, names, clock, log, look, learn })
+    const find = (id: string) => this.#inHand.find(id)
+    const known = { look, learn, find }
+    if (names.archiveTopology !== undefined) this.#replicas = new Replicas({ broker, names, clock, log, ...known })
     this.#suspects = new Suspects({
       broker,
       names,

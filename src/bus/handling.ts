@@ -7,7 +7,7 @@ import type { Store } from '../db/store.ts'
 import type { MessageInHand, MessagesInHand } from './messages-in-hand.ts'
 import { jobOf } from './job.ts'
 import type { Republisher } from './republisher.ts'
-import type { Progress } from './message.ts'
+import { keyFor, type Progress } from './message.ts'
 
 /** Parameters of `Handling`; see the fields. */
 export interface HandlingOptions {
@@ -129,6 +129,8 @@ export class Handling {
       if (carried !== undefined) {
         message.isSentOn = true
         await carried
+        if (message.key !== undefined && message.progress.handler === undefined)
+          this.#options.inHand.recordHandled(keyFor(message.key, handler), false)
       }
     } catch (error) {
       // It may have arrived before.

@@ -174,17 +174,32 @@ function envelopeOf(value: unknown): CloudEvent {
 export function keyOf(
   queue: string,
   delivery: Delivery,
-  { handler = '', attempt, earlier = 0, turn = 0 }: Progress,
+  { type, handler = '', attempt, earlier = 0, turn = 0 }: Progress,
 ): string | undefined {
   const id = idOf(delivery.properties as Properties)
   if (id === undefined) return undefined
   // Other programs may give all of their messages the same id.
   const own = hasOwnId(delivery, id) ? '' : hash64(delivery.body.toString('latin1'))
-  return `${attempt + earlier + turn} ${queue} ${handler} ${id} ${own}`
+  return `${attempt + earlier + turn} ${queue} ${handler} ${type} ${id} ${own}`
 }
 
 /** Returns the key of the last place in a chain. */
 export const lastOf = (key: string) => `Infinity ${partsOf(key).chain}`
+
+/** True for the key of the last place in a chain. */
+export const isLast = (key: string) => partsOf(key).place === Infinity
+
+/** Returns the key that a message for all handlers of its queue has in the chain of one of them. */
+export const keyFor = (key: string, handler: string) => {
+  const [place, queue, , ...rest] = key.split(' ')
+  return [place, queue, handler, ...rest].join(' ')
+}
+
+/** Returns what a key names: the event, by its id and type, the queue, and the handler, which is '' for all handlers of the queue. */
+export function namesIn(key: string): { queue: string; handler: string; type: string; id: string } {
+  const [, queue = '', handler = '', type = '', id = ''] = key.split(' ')
+  return { queue, handler, type, id }
+}
 
 /** Returns the parts of a key. */
 export function partsOf(key: string): { chain: string; place: number } {

@@ -4,7 +4,7 @@ import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import { RecentMap } from '../core/recent-map.ts'
 import type { CloudEvent } from '../events/envelope.ts'
-import { lastOf, partsOf, type Progress } from './message.ts'
+import { lastOf, namesIn, partsOf, type Progress } from './message.ts'
 import type { Source } from './source.ts'
 
 /** A message in hand. It is acknowledged when all handlers have had it, or have it in a chain of their own. */
@@ -72,6 +72,14 @@ export class MessagesInHand {
     if (this.isKnown(key)) return 'handled'
     const message = this.get(key)
     return message !== undefined && this.keeps(message) ? 'in hand' : undefined
+  }
+
+  /** Returns the keys of an event's messages that are known: those that were handled, and those in hand. */
+  find(id: string): { handled: string[]; inHand: string[] } {
+    const isOf = (key: string) => namesIn(key).id === id
+    const handled = [...this.#known].flatMap(([chain, place]) => (chain.includes(id) ? [`${place} ${chain}`] : []))
+    const inHand = [...this.#inHand.values()].map(({ key = '' }) => key)
+    return { handled: handled.filter(isOf), inHand: inHand.filter(isOf) }
   }
 
   /** Settles a copy of a message that was handled; one of a message in hand is settled with that. Returns whether it is one. */

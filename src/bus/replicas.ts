@@ -4,9 +4,11 @@
  * lost with that RabbitMQ. And a replica that gets such a message looks among the others, of which one may have it in hand.
  */
 import { randomUUID } from 'node:crypto'
+import type { ConsumeMessage } from 'amqplib'
 import type { Broker, Delivery } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
-import type { Clock } from '../core/clock.ts'
+import { type Clock, systemClock } from '../core/clock.ts'
+import { UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import type { Known } from './messages-in-hand.ts'
 import { replicasExchange, type ServiceNames } from './names.ts'
@@ -21,6 +23,8 @@ export interface ReplicasOptions {
   look(key: string): Known
   /** Called with the key of a message that another replica has handled. */
   learn(key: string): void
+  /** Returns the keys of an event's messages that this process knows. */
+  find(id: string): { handled: string[]; inHand: string[] }
 }
 
 /** A message between replicas. */
@@ -37,6 +41,8 @@ interface Note {
   inHand?: string[]
   /** True if its sender answers no more. */
   isLast?: boolean
+  /** The id of an event: a question of a program that is no replica, for all keys of its messages. */
+  event?: string
 }
 
 /** A question that is open. */
@@ -173,8 +179,9 @@ export class Replicas {
     close()
   }
 
-  #receive({ body }: Pick<Delivery, 'body'>): void {
-    const { from, n, keys, handled = [], inHand = [], isLast = false } = read(body)
+  #receive({ body, properties }: Pick<Delivery, 'body' | 'properties'>): void {
+    const { from, n, keys, handled = [], inHand = [], isLast = false, event } = read(body)
+    if (event !== undefined) return this.#send({ n, ...this.#options.find(event) }, String(properties.replyTo))
     if (from === '' || from === this.#queue) return
     for (const key of handled) this.#options.learn(key)
     if (isLast) return this.#forget(from)
@@ -222,6 +229,39 @@ export class Replicas {
   }
 }
 
+/** The server's own name for the channel of a question: no queue is declared for the answers. */
+const replyTo = 'amq.rabbitmq.reply-to'
+
+/**
+ * Looks for an event among all replicas of services. Resolves to what each knows of its messages, when so many have answered, or after 2 s.
+ * @throws StoreError SLUICE_BROKER_UNREACHABLE
+ */
+export async function findInReplicas(
+  broker: Broker,
+  { services, id, replicas }: { services: readonly string[]; id: string; replicas: number },
+): Promise<{ service: string; handled: string[]; inHand: string[] }[]> {
+  const answers: { service: string; handled: string[]; inHand: string[] }[] = []
+  if (replicas === 0) return answers
+  const found = broker.use(async (channel) => {
+    let end = () => {}
+    const ended = new Promise<void>((resolve) => (end = resolve))
+    const add = (message: ConsumeMessage | null) => {
+      const { from, handled = [], inHand = [] } = read(message?.content ?? Buffer.of())
+      const [, service = ''] = from.split(':')
+      if (answers.push({ service, handled, inHand }) >= replicas) end()
+    }
+    await channel.consume(replyTo, add, { noAck: true })
+    const body = Buffer.from(JSON.stringify({ event: id }))
+    for (const service of services) channel.publish(replicasExchange, service, body, { replyTo, expiration: withinMs })
+    await Promise.race([ended, systemClock.sleep(patienceMs)])
+  })
+  await found.catch((error: unknown) => {
+    // No replica has ever been there.
+    if (!(error instanceof UsageError)) throw error
+  })
+  return answers
+}
+
 /** Reads a note; `from` is '' for a message of another program. */
 function read(body: Buffer): Note {
   const none = { from: '', n: 0 }
@@ -233,7 +273,9 @@ function read(body: Buffer): Note {
       handled = [],
       inHand = [],
       isLast = false,
+      event,
     } = JSON.parse(body.toString()) as { [field in keyof Note]?: unknown }
+    if (typeof event === 'string') return { ...none, event }
     const lists = [keys ?? [], handled, inHand]
     const areKeys = lists.every((list) => Array.isArray(list) && list.every((key) => typeof key === 'string'))
     if (typeof from !== 'string' || typeof n !== 'number' || !areKeys) return none

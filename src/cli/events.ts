@@ -177,7 +177,7 @@ async function show(text: string, _: object, command: Command): Promise<void> {
     const kept =
       services.length === 0
         ? 'events are kept for `retention.events`'
-        : `over RabbitMQ those are found that wait for a retry, have failed, or are for nobody; \`sluice jobs --state done --input event.id=${text}\` has those of handlers with limits, in their service's store`
+        : `over RabbitMQ those are found that wait for a retry, have failed, are for nobody, or that a worker remembers; \`sluice jobs --state done --input event.id=${text}\` has those of handlers with limits, in their service's store`
     throw new UsageError('SLUICE_NO_SUCH_EVENT', `there is no event ${text}; ${kept}`)
   }
   const record = { ...found, event: redact(found.event) }
@@ -185,7 +185,8 @@ async function show(text: string, _: object, command: Command): Promise<void> {
   const { event: envelope, routed } = record
   out.line(out.paint('bold', envelope.type))
   const attributes = Object.entries(envelope).filter(([key]) => !['type', 'data'].includes(key))
-  const facts = [...attributes, ['data', JSON.stringify(envelope.data)], ['delivered to', many(routed, 'handler')]]
+  const data = envelope.data === undefined ? 'in no queue of RabbitMQ any more' : JSON.stringify(envelope.data)
+  const facts = [...attributes, ['data', data], ['delivered to', many(routed, 'handler')]]
   writeFacts(
     out,
     facts.map((fact) => fact.map(String)),
@@ -198,8 +199,7 @@ async function show(text: string, _: object, command: Command): Promise<void> {
     if (error !== null) out.line(`    ${brief(redact({ error }).error.message, 100)}`)
   }
   const silent = silentOf(record)
-  if (silent > 0)
-    out.line(`  ${many(silent, 'other handler')}: handled, or still to come; RabbitMQ keeps no record of that`)
+  if (silent > 0) out.line(`  ${many(silent, 'other handler')}: still to come, or handled, and no worker remembers it`)
   const [first] = record.deliveries
   const job = (record.deliveries.find(({ error }) => error !== null) ?? first)?.job
   out.hint(job === undefined || job === null ? '`sluice events list`' : `\`sluice jobs show ${job}\``)

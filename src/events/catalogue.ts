@@ -45,7 +45,8 @@ export interface HandlerLine {
 
 /** The record of an event: its deliveries. */
 export interface EventRecord {
-  event: CloudEvent
+  /** Only the id and the type are known if RabbitMQ carried the event, and no queue has it any more. */
+  event: Pick<CloudEvent, 'id' | 'type'> & Partial<CloudEvent>
   at: Date
   /** To how many handlers it was delivered when it was emitted. */
   routed: number

@@ -195,7 +195,10 @@ export class Events extends Catalogue implements Emitter {
     return (await this.#transport.services?.()) ?? []
   }
 
-  /** Returns the record of an event. RabbitMQ knows those that wait for a retry, are archived, or are for nobody; undefined: it is unknown. */
+  /**
+   * Returns the record of an event. RabbitMQ knows those that wait for a retry, are archived, or are for nobody, and workers those that
+   * they handled of late; undefined: it is unknown.
+   */
   override async show(id: string): Promise<EventRecord | undefined> {
     return (await super.show(id)) ?? this.#transport.find?.(id)
   }

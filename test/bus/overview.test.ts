@@ -5,7 +5,8 @@ import { promisify } from 'node:util'
 import { expect, it } from 'vitest'
 import { directory } from '../../src/bus/entries.ts'
 import { listServices } from '../../src/bus/overview.ts'
-import { event, fail, on } from '../../src/index.ts'
+import { idMs } from '../../src/core/hash.ts'
+import { event, fail, newId, on, retryIn } from '../../src/index.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
 import { until } from '../until.ts'
 import { program, stranger } from './stage.ts'
@@ -53,11 +54,43 @@ it('the overview lists services with handlers, retries by step and archived even
     deliveries: [{ service: 'a', state: 'failed', reason: 'refused', error: { message: 'no such order' } }],
   })
   expect(await emitter.events.show(lost)).toMatchObject({ routed: 0, deliveries: [] })
-  expect(await emitter.events.show(done)).toBeUndefined()
+  // The worker that has handled it in `b` has stopped.
+  const known = { event: { id: done, type: 'orders.paid' }, at: new Date(idMs(done)), routed: 2 }
+  await until(async () => (await emitter.events.show(done)) !== undefined, 'it is handled')
+  const named = { service: 'a', handler: 'book', job: null, attempt: null, reason: null, error: null }
+  expect(await emitter.events.show(done)).toEqual({ ...known, deliveries: [{ ...named, state: 'done' }] })
+  expect(await emitter.events.show(newId())).toBeUndefined()
   const env = { ...process.env, SLUICE_EVENTS: 'rabbitmq', AMQP_URL: url, DATABASE_URL: a.url, NO_COLOR: '1' }
   const { stdout } = await promisify(execFile)(process.execPath, [...brief, main, 'events', 'list'], { env })
   expect(stdout).toMatch(/orders\.paid +a +a, b +- +-\n/)
   expect(stdout).toMatch(/a +book +orders\.paid +0 +1 for 60 min +1 +live/)
+})
+
+it('the overview shows what workers know of an event: who handles or has handled it, and not who tries it later', async () => {
+  const { url } = await freshBroker()
+  let finish = () => {}
+  const done = new Promise<void>((resolve) => (finish = resolve))
+  const later = () => {
+    // No step of the backoff.
+    throw retryIn(7_000_000)
+  }
+  const a = await program(url, { service: 'a' }, [
+    paid.on(() => undefined, { name: 'one' }),
+    paid.on(later, { name: 'two' }),
+    paid.on(() => done, { name: 'three', group: 'slow' }),
+  ])
+  const id = await a.events.emit(paid, 1)
+  const show = async () => {
+    const { routed, deliveries = [] } = (await a.events.show(id)) ?? {}
+    return [routed, ...deliveries.map(({ handler, state }) => `${handler} ${state}`)]
+  }
+  await until(async () => String(await show()) === '3,one done,three running')
+  const env = { ...process.env, SLUICE_EVENTS: 'rabbitmq', AMQP_URL: url, DATABASE_URL: a.url, NO_COLOR: '1' }
+  const { stdout } = await promisify(execFile)(process.execPath, [...brief, main, 'events', 'show', id], { env })
+  expect(stdout).toMatch(/data +in no queue of RabbitMQ any more\n/)
+  expect(stdout).toMatch(/ {2}a one: done\n {2}a three: running\n {2}1 other handler: still to come, or handled, and/)
+  finish()
+  await until(async () => String(await show()) === '3,one done,three done')
 })
 
 it('the overview reads what it understands of the entries that other programs and other releases have left', async () => {

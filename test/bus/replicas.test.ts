@@ -4,7 +4,7 @@ import type { Broker } from '../../src/amqp/broker.ts'
 import type { Message } from '../../src/amqp/publisher.ts'
 import type { Topology } from '../../src/amqp/topology.ts'
 import { ServiceNames } from '../../src/bus/names.ts'
-import { Replicas } from '../../src/bus/replicas.ts'
+import { findInReplicas, Replicas } from '../../src/bus/replicas.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { silent } from '../../src/core/log.ts'
 import { startProxy } from '../servers/proxy.ts'
@@ -37,7 +37,8 @@ async function replica(url: string, known: Record<string, 'handled' | 'in hand'>
   const names = new ServiceNames('a', { isQuorum: false, archive: undefined, isCelery: false })
   const learned: string[] = []
   const learn = (key: string) => void learned.push(key)
-  const replicas = new Replicas({ broker: lossy, names, clock, log: silent, look, learn })
+  const find = (id: string) => ({ handled: known[id] === 'handled' ? [`1 q h type ${id} `] : [], inHand: [] })
+  const replicas = new Replicas({ broker: lossy, names, clock, log: silent, look, learn, find })
   await replicas.open()
   return {
     replicas,
@@ -113,6 +114,27 @@ it('a replica reports to the others what it has handled, and the rest when it st
   await until(() => others.every(({ learned }) => learned.length === 3))
   for (const { learned } of others) expect(learned).toEqual(['one', 'two', 'three'])
   expect(first.learned).toEqual([])
+})
+
+it('a program that is no replica learns what each replica knows of an event, and counts for none', async () => {
+  const { url } = await freshBroker()
+  const asking = await stranger(url)
+  const ask = (replicas: number) => findInReplicas(asking, { services: ['a', 'b'], id: 'one', replicas })
+  // There is no exchange yet.
+  expect(await ask(1)).toEqual([])
+  await replica(url, { one: 'handled' })
+  // It would wait for longer than this test.
+  const { replicas, knowAll } = await replica(url, {}, 1_000_000)
+  expect(await replicas.look('one', wanted)).toBe('handled')
+  knowAll()
+  const answers = await ask(2)
+  expect(answers.toSorted((one, other) => other.handled.length - one.handled.length)).toEqual([
+    { service: 'a', handled: ['1 q h type one '], inHand: [] },
+    { service: 'a', handled: [], inHand: [] },
+  ])
+  // More are expected than there are.
+  expect(await ask(3)).toHaveLength(2)
+  expect(await replicas.look('two', wanted)).toBe(undefined)
 })
 
 it('no question waits for a replica that has stopped', async () => {

@@ -132,7 +132,7 @@ it('the command line shows the archive of a service on RabbitMQ, replays it and 
   for (const id of [String(found?.['id']), String(found?.['id']).slice(-8)])
     expect((await archive('show', 'numbers', id)).out).toContain('unlucky')
   const shown = await project.runWarm(['events', 'show', String(found?.['id'])])
-  expect(shown.out).toMatch(/numbers log: failed .+\n.*unlucky\n +1 other handler: handled, or still to come/)
+  expect(shown.out).toMatch(/numbers log: failed .+\n.*unlucky\n +numbers audit: done\n/)
   const [events, strange, handled] = [
     await project.runWarm(['events', 'list']),
     await archive('list', 'number'),
@@ -156,7 +156,9 @@ it('the command line shows the archive of a service on RabbitMQ, replays it and 
     expect(whole.err).toContain(`unbind ${pattern} from the queue sluice.events:numbers:main in RabbitMQ`)
   expect(whole.err).toContain('or delete these queues, when no program of the service runs; its archive stays')
   expect(strange.err).toContain('SLUICE_NO_ARCHIVE: RabbitMQ has no queue "sluice.archive:number" in this virtual host')
-  expect(handled.err).toContain('over RabbitMQ those are found that wait for a retry, have failed, or are for nobody')
+  expect(handled.err).toContain(
+    'over RabbitMQ those are found that wait for a retry, have failed, are for nobody, or that a worker remembers',
+  )
   for (const verb of ['replay', 'discard', 'export']) {
     const { out, err } = await project.runWarm(['events', verb, ...(verb === 'export' ? [] : ['--all', '--yes'])])
     expect(out).not.toContain('1 ')
