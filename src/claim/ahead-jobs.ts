@@ -71,7 +71,7 @@ export class AheadJobs {
 }
 
 /** Returns the jobs that a notification calls back (`limits/takers/call_back_grants_ahead.sql`); undefined: it calls none back. */
-export function readCallBack(payload: string): ((job: ClaimedJob) => boolean) | undefined {
+export function readCallBack(payload: string): ((job: Pick<ClaimedJob, 'id' | 'buckets'>) => boolean) | undefined {
   if (!payload.startsWith('!')) return undefined
   const what = new Set(payload.slice(1).split(','))
   return ({ id, buckets }) =>

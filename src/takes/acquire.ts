@@ -4,7 +4,7 @@
  * use.
  */
 import { limitOf, ownOf } from '../core/bucket.ts'
-import { caughtUpMs, type Moment, readMoment, sleepUntil, type StoreClock } from '../core/clock.ts'
+import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
@@ -56,20 +56,27 @@ interface Row {
   redis_epoch: string | null
   lacking: boolean[] | null
   probing: boolean | null
+  ahead_us: string | null
 }
 
 /** The store's result, with the times of the request; the other fields as in takes/acquire_grants.sql. */
 export interface StoreAnswer extends Row {
   /** The time just before this request was sent. */
   readonly requestedAt: Moment
+  /** When it was decided, or a little earlier, in monotonic ms. */
+  readonly decidedMs: number
   /** Monotonic ms from which the grant's life counts. */
   readonly fromMs: number
+  /** Monotonic ms before which nothing may be sent under it; undefined: it was not granted ahead of time. */
+  readonly notBeforeMs: number | undefined
 }
 
 /** The result of the second limiter (`PeerLimiter`). */
 export interface PeerAnswer {
   /** Monotonic ms from which the grant's life counts; undefined: not confirmed, so the grant must be refunded. */
   readonly fromMs: number | undefined
+  /** Monotonic ms before which nothing may be sent under it; undefined: at once. */
+  readonly notBeforeMs?: number | undefined
   /** When it was not confirmed: after how many ms another grant may be requested. */
   readonly waitMs: number
   /** The grant's id there; undefined: no second limiter was needed. */
@@ -165,10 +172,12 @@ export class Acquirer {
       const row = rows.find(({ ord }) => ord === i + 1)
       if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
       const decided = decidedBetween({ waited_us: row.waited_us, took_us: null }, sentMs, answeredMs)
-      const [decidedMs] = this.#storeClock.recordReading(Number(row.now_us), decided)
+      const [firstMs, lastMs] = this.#storeClock.recordReading(Number(row.now_us), decided)
       // A repeated request may have been granted the first time.
-      const fromMs = isFirst[i] === true ? decidedMs : (pending.requestedAt ?? requestedAt).monotonicMs
-      return { ...row, requestedAt, fromMs }
+      const decidedMs = isFirst[i] === true ? firstMs : (pending.requestedAt ?? requestedAt).monotonicMs
+      const aheadMs = Number(row.ahead_us ?? 0) / 1_000
+      const notBeforeMs = aheadMs > 0 ? lastMs + aheadMs : undefined
+      return { ...row, requestedAt, decidedMs, fromMs: decidedMs + aheadMs, notBeforeMs }
     })
   }
 
@@ -180,14 +189,14 @@ export class Acquirer {
 
   /** Requests that the second limiter confirms a grant of the store. */
   async confirm({ pending, buckets, units, job }: GrantRequest, answer: StoreAnswer): Promise<PeerAnswer> {
-    const { redis_epoch: epoch, fromMs, fresh_us: lifeUs } = answer
-    if (this.#peer === undefined) return { fromMs, waitMs: 0, id: undefined }
-    const wishes = [{ buckets, units, count: 1, lifeMs: Number(lifeUs ?? 0) / 1_000 }]
+    const { redis_epoch: epoch, decidedMs, fromMs, notBeforeMs, fresh_us: lifeUs } = answer
+    if (this.#peer === undefined) return { fromMs, notBeforeMs, waitMs: 0, id: undefined }
+    const wishes = [{ buckets, units, count: 1, lifeMs: Number(lifeUs ?? 0) / 1_000, notBeforeMs }]
     const isFurther = job !== undefined
     const peerRequest = {
       wishes,
       epoch: epoch ?? undefined,
-      sentMs: fromMs,
+      sentMs: decidedMs,
       requestedAt: pending.requestedAt,
       isFurther,
     }
@@ -197,8 +206,8 @@ export class Acquirer {
       await decision.held
       return { fromMs: undefined, waitMs: decision.waitMs, id }
     }
-    await sleepUntil(this.#store.clock, decision.notBeforeMs)
-    return { fromMs: decision.fromMs ?? fromMs, waitMs: 0, id }
+    const latestMs = Math.max(decision.notBeforeMs ?? 0, notBeforeMs ?? 0)
+    return { fromMs: decision.fromMs ?? fromMs, notBeforeMs: latestMs, waitMs: 0, id }
   }
 
   /**

@@ -18,11 +18,13 @@
 -- fresh_us: microseconds within which a request may begin under the grant. Null: the buckets count only places.
 -- lacking: whether each bucket denied it. Null: it was granted.
 -- probing: as in engine.decide_grant.
+-- ahead_us: microseconds from now_us until the grant may be used (engine.grant_taker_ahead); 0: at once.
 create or replace function engine.acquire_grants(
   p_wants jsonb, p_buckets text[], p_units bigint[], p_cap bigint, p_job uuid default null, p_claim uuid default null)
 returns table (
   ord integer, granted boolean, lost boolean, wait_us bigint, soonest_us bigint, capacity bigint, now_us bigint,
-  waited_us bigint, life_us bigint, n bigint, fresh_us bigint, redis_epoch text, lacking boolean[], probing boolean)
+  waited_us bigint, life_us bigint, n bigint, fresh_us bigint, redis_epoch text, lacking boolean[], probing boolean,
+  ahead_us bigint)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 set lock_timeout = '1s' as $$
 declare
@@ -36,6 +38,7 @@ declare
   v_since bigint;
   v_begun bigint;
   v_units bigint[];
+  v_lead bigint;
 begin
   -- This comes before the buckets are locked, as in a claim.
   if (select server_at from sluice.epoch) is distinct from pg_postmaster_start_time() then
@@ -66,8 +69,9 @@ begin
   foreach v_taker in array v_takers loop
     ord := v_taker.ord; wait_us := null; n := v_taker.n;
     v_taker := engine.add_earlier_takers(v_taker, v_stays, v_buckets, now_us);
-    select a.granted, a.lost, a.soonest_us, a.capacity, a.life_us, a.fresh_us, a.units, a.lacking, a.probing
-      into granted, lost, soonest_us, capacity, life_us, fresh_us, v_units, lacking, probing
+    select a.granted, a.lost, a.soonest_us, a.capacity, a.life_us, a.fresh_us, a.units, a.lacking, a.probing,
+           a.ahead_us, a.lead
+      into granted, lost, soonest_us, capacity, life_us, fresh_us, v_units, lacking, probing, ahead_us, v_lead
     from engine.decide_grant(
       v_taker.id, v_buckets, p_units, v_taker, coalesce(v_since, now_us - 60000000), now_us) a;
     if not (granted or lost or v_queues) then
@@ -80,13 +84,11 @@ begin
     elsif capacity is not null and not exists (
       select 1 from unnest(p_buckets, v_units) u (bucket, units) where u.units > engine.newest_capacity(u.bucket)) then
       -- Only older code does not allow this cost. The taker waits outside of the line, so that others pass it.
-      capacity := null;
-      soonest_us := 1000000;
-      wait_us := 1000000;
+      capacity := null; soonest_us := 1000000; wait_us := 1000000;
     elsif not lost and capacity is null then
       if v_taker.line is not null then
         n := coalesce(n, nextval(pg_get_serial_sequence('sluice.taker', 'n'))); v_taker.n := n; end if;
-      wait_us := engine.queue_taker(v_taker, v_buckets, v_units, lacking, soonest_us, now_us);
+      wait_us := engine.queue_taker(v_taker, v_buckets, v_units, lacking, soonest_us, v_lead, now_us);
     end if;
     if not granted and v_taker.line is not null then v_stays := v_stays || v_taker.line; end if;
     return next;

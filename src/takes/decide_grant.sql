@@ -9,13 +9,14 @@
 -- the first bucket only, unless the grant was requested before.
 -- units: what the grant costs in each bucket.
 -- lacking: whether each bucket, taken alone, denies the grant to a taker. Null: it was granted.
+-- ahead_us, lead: as in takes/acquire_grants.sql, and in engine.grant_taker_ahead.
 -- probing: the vendor has refused requests of one of the buckets (engine.refuse_buckets).
 -- Other parameters: takes/acquire_grants.sql.
 create or replace function engine.decide_grant(
   p_grant uuid, p_buckets bigint[], p_units bigint[], p_taker engine.taker, p_since bigint, p_now bigint,
   out granted boolean, out lost boolean, out soonest_us bigint, out capacity bigint, out life_us bigint,
-  out fresh_us bigint, out units bigint[], out lacking boolean[],
-  out probing boolean)
+  out fresh_us bigint, out units bigint[], out lacking boolean[], out probing boolean, out ahead_us bigint,
+  out lead bigint)
 language plpgsql as $$
 declare
   v_is_job constant boolean := p_taker.holder is null;
@@ -25,13 +26,12 @@ declare
   v_counted bigint[];  -- buckets in which the taker takes a place
   v_is_shut boolean;
   v_vacant bigint[];   -- the bucket of each place that a lost process had
+  v_before bigint;
+  v_ahead record;
 begin
-  lost := false;
-  granted := exists (select 1 from sluice.lease l where l.id = p_grant) or exists (
-    select 1 from (select l.claim from sluice.ledger l where l.bucket = p_buckets[1] and l.at >= p_since
-                   order by l.at desc, l.n desc limit 1000) t where t.claim = p_grant);
-  if p_taker.again and not granted then granted := exists (select 1 from sluice.ledger l
-    where l.bucket = p_buckets[1] and l.at >= p_since and l.claim = p_grant); end if;
+  lost := false; ahead_us := 0; lead := 0;
+  v_before := engine.granted_for(p_grant, p_buckets[1], p_since, p_taker.again);
+  granted := v_before is not null or exists (select 1 from sluice.lease l where l.id = p_grant);
   select array_agg(u.units order by r.ord), array_agg(greatest(u.units, v_is_job::integer) + b.units order by r.ord),
          array_agg(1 + b.takers order by r.ord), min(r.most) filter (where u.units > r.most and not v_is_job),
          array_agg(r.bucket) filter (where 'concurrency' = any (r.kind) and not v_is_job),
@@ -43,7 +43,8 @@ begin
   cross join lateral (
     select coalesce(p_taker.units[r.ord], 0) as units, coalesce(p_taker.earlier[r.ord], 0) as takers) b;
   if v_is_shut and not (granted and v_is_job) then perform engine.refuse_parked_buckets(p_buckets); end if;
-  if granted then fresh_us := least(fresh_us, engine.least_life(p_buckets)); end if;
+  if granted then
+    fresh_us := least(fresh_us, engine.least_life(p_buckets)); ahead_us := greatest(v_before - p_now, 0); end if;
   if granted and v_counted is not null then
     select h.alive_until - p_now into life_us from sluice.lease l join sluice.holder h on h.id = l.holder
     where l.id = p_grant and h.alive_until > p_now limit 1;
@@ -51,9 +52,7 @@ begin
   elsif not granted then
     if exists (select 1 from unnest(v_rooms) r where r.places < v_places[r.ord]) then
       v_vacant := engine.vacate_places(p_buckets, p_now);
-    end if;
-    if v_vacant is not null then
-      v_rooms := engine.bucket_room(p_buckets, p_now);
+      if v_vacant is not null then v_rooms := engine.bucket_room(p_buckets, p_now); end if;
     end if;
     lacking := array(
       select (r.units >= v_needs[r.ord] and r.places >= v_places[r.ord] and r.hold <= r.now_at
@@ -70,18 +69,20 @@ begin
         from unnest(p_buckets) with ordinality u (b, o) order by o);
     end if;
     granted := true <> all (lacking);
+    if not granted and not v_is_job and cardinality(v_rooms) = 1 then
+      v_ahead := engine.grant_taker_ahead(p_taker, v_rooms[1], units[1], soonest_us, p_now);
+      lead := v_ahead.lead; granted := (v_ahead.room).bucket is not null;
+      if granted then v_rooms[1] := v_ahead.room; ahead_us := (v_ahead.room).now_at - p_now; end if; end if;
     if granted and v_counted is not null then
       life_us := engine.take_places(p_grant, v_counted, p_taker, p_now);
-      lost := life_us is null;
-    end if;
+      lost := life_us is null; end if;
     if granted and not lost then
       perform engine.append_ledger(v_rooms, p_grant, units,
-        case when not v_is_job then array_fill(1::bigint, array[cardinality(p_buckets)]) end);
-    end if;
+        case when not v_is_job then array_fill(1::bigint, array[cardinality(p_buckets)]) end,
+        p_instants => case when ahead_us > 0 then array[p_now + ahead_us] end); end if;
     -- After the lease, by the order of locks: docs/architecture.md, "Locks".
     if v_vacant is not null then
-      perform engine.make_lists_due(v_vacant, array_fill(1::bigint, array[cardinality(v_vacant)]), p_now);
-    end if;
+      perform engine.make_lists_due(v_vacant, array_fill(1::bigint, array[cardinality(v_vacant)]), p_now); end if;
   end if;
   granted := granted and not lost;
 end $$;

@@ -29,7 +29,7 @@ export const freshMs = ({ fresh_us }: StoreAnswer) => (fresh_us === null ? Infin
 
 /** Returns whether more than half of a grant's life is over. */
 export const isHalfOver = (answer: StoreAnswer, nowMs: number) =>
-  answer.granted && nowMs - answer.fromMs > freshMs(answer) / 2
+  answer.granted && nowMs - answer.decidedMs > freshMs(answer) / 2
 
 /** Makes leases, and records which of them hold places. */
 export class Leases {

@@ -5,16 +5,20 @@
 -- each bucket that denies it: so many takers of one busy account reserve one unit of a total, not all of it. They leave
 -- no room in a bucket while others deny the taker for longer than that one takes to fill again, as in
 -- `engine.reserve_units`, or until a place becomes free: an account that is paused, or has slow requests, must not stop
--- all others. When it has room, the taker still has its place in the line of the total. A caller without a line stops
--- grants ahead: a job until a second after there is room, when it comes back; a taker for 30 s, because it may come
--- back at any time.
+-- all others. When it has room, the taker still has its place in the line of the total. A caller that
+-- gets nothing ahead stops grants ahead, because others would always be before it: a job, or a taker that waits for
+-- several units or buckets, until a second after there is room, when it comes back; a taker that does not wait for
+-- 30 s, because it may come back at any time.
 -- p_taker: the taker that was denied, with its place in the line; its line is null for a job.
 -- p_units: what it needs of each bucket.
 -- p_lacking: whether each bucket denied it (`engine.decide_grant`).
 -- p_soonest: as `soonest_us` of `engine.acquire_grants`.
+-- p_lead: as `lead` of `engine.grant_taker_ahead`; takers whose turns are near each other then wake at the same time,
+-- so that few statements serve them.
 -- Returns how long to wait, in microseconds.
 create or replace function engine.queue_taker(
-  p_taker engine.taker, p_buckets bigint[], p_units bigint[], p_lacking boolean[], p_soonest bigint, p_now bigint)
+  p_taker engine.taker, p_buckets bigint[], p_units bigint[], p_lacking boolean[], p_soonest bigint, p_lead bigint,
+  p_now bigint)
   returns bigint
   language plpgsql as $$
 declare
@@ -23,20 +27,25 @@ declare
     (select min(engine.jobs_due_at(b, p_now)) from unnest(p_buckets) b) - p_now)) end;
   v_wait bigint := case when p_soonest = 0 then v_turn
     else least(p_soonest, least(5000000, greatest(1000000, p_soonest / 4))) end;
+  v_leaves constant boolean := (p_soonest < 9007199254740991 and p_soonest > p_taker.wait) is true;
   v_is_first boolean;  -- no earlier taker waits for a bucket that denied this one
   v_rooms engine.room[];
   v_reserves boolean[] := p_lacking;
 begin
-  if p_taker.line is null or p_soonest < 9007199254740991 and p_soonest > p_taker.wait then
+  if p_lead > 0 and p_soonest > 0 then
+    v_wait := least(v_wait, greatest(p_soonest - p_lead, 10000));
+    v_wait := least(p_soonest, greatest(5000, v_wait - (p_now + v_wait) % 40000)); end if;
+  if p_taker.line is null or v_leaves or cardinality(p_buckets) > 1 or p_units[1] <> 1 then
     perform engine.stop_grants_ahead(array(
       select b from unnest(p_buckets) b
       where exists (select 1 from sluice.ledger l where l.bucket = b and l.at > p_now)),
-      p_now + case when p_taker.holder is null then least(p_soonest + 1000000, 30000000) else 30000000 end);
+      p_now + case when p_taker.holder is not null and (p_taker.line is null or v_leaves) then 30000000
+        else least(p_soonest + 1000000, 30000000) end);
   end if;
   if p_taker.line is null then
     return case p_soonest when 0 then v_turn when 9007199254740991 then 1000000 else p_soonest end;
   end if;
-  if p_soonest < 9007199254740991 and p_soonest > p_taker.wait then
+  if v_leaves then
     delete from sluice.taker where id = p_taker.line;
   else
     v_is_first := not exists (

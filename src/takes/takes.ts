@@ -332,10 +332,12 @@ export class Takes implements Taker {
     back?.handOver()
     const result = this.#leases.read(want, pending, answer)
     if (result.grant === undefined) return { ...result, sentMs: answer.requestedAt.monotonicMs }
-    const { fromMs, waitMs: againMs, id } = await this.#acquirer.confirm(request, answer)
+    const { fromMs, notBeforeMs, waitMs: againMs, id } = await this.#acquirer.confirm(request, answer)
     if (fromMs === undefined) return { soonestMs: againMs, waitMs: againMs, unused: result.grant }
     if (id !== undefined) result.grant.recordConfirmed(id, fromMs + freshMs(answer))
-    if (!this.#closed.signal.aborted) return result
+    const ahead = { buckets: want.buckets, requestedMs: answer.requestedAt.monotonicMs, atMs: notBeforeMs }
+    const isDue = await this.#waiters.waitForInstant(ahead, signal)
+    if (!this.#closed.signal.aborted) return isDue ? result : { unused: result.grant }
     await result.grant.giveBack()
     throw closedError()
   }

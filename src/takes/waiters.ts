@@ -1,4 +1,5 @@
-/** Takes that wait in this process and wake when units are given back. */
+/** Takes that wait in this process: until units are given back, or for the instant of a grant ahead of time. */
+import { readCallBack } from '../claim/ahead-jobs.ts'
 import type { Clock } from '../core/clock.ts'
 import { RecentMap } from '../core/recent-map.ts'
 import type { Db } from '../db/db.ts'
@@ -17,6 +18,19 @@ export interface Denied {
 
 /** How many buckets are remembered for which a notification came. */
 const noticedMax = 10_000
+
+/** A grant ahead of time; see the fields. */
+export interface AheadGrant {
+  /** Names of its buckets. */
+  readonly buckets: readonly string[]
+  /** When it was requested, in monotonic ms. */
+  readonly requestedMs: number
+  /** Monotonic ms before which it may not be used; undefined: it may be used at once. */
+  readonly atMs: number | undefined
+}
+
+/** How long a call-back is remembered, in ms: no grant whose request takes longer has an instant that is still to come. */
+const keptMs = 5_000
 
 /** One wait of a take, until `over` is aborted. */
 interface Nap {
@@ -38,6 +52,8 @@ export class Waiters {
    * denied, none is.
    */
   readonly #woken = new Map<string, string>()
+  readonly #ahead = new Map<AheadGrant, AbortController>()
+  #callBacks: { atMs: number; isConcerned: (grant: AheadGrant) => boolean }[] = []
   #listening: Promise<(() => Promise<void>) | undefined> | undefined
   #isClosed = false
 
@@ -53,20 +69,7 @@ export class Waiters {
    */
   async wait({ who, buckets, sentMs, place }: Denied, ms: number, signal?: AbortSignal): Promise<boolean> {
     if (this.#isClosed) return false
-    // Without notifications the waiters only try again a little later.
-    const wakeAll = () => [...this.#naps.keys()].forEach((bucket) => this.#wake(bucket))
-    const onNotice = (bucket: string) => {
-      this.#noticedMs.set(bucket, this.#clock.monotonicMs())
-      this.#wake(bucket)
-    }
-    this.#listening ??= this.#db.listen(this.#channel, onNotice, wakeAll).then(
-      (stop) => {
-        // A connection that stood already receives this channel only from now on. A new one calls `wakeAll` itself.
-        if (this.#db.listening()) wakeAll()
-        return stop
-      },
-      () => undefined,
-    )
+    this.#listen()
     if (buckets.some((bucket) => (this.#noticedMs.get(bucket) ?? -Infinity) >= sentMs)) return true
     const nap = { who, place, over: new AbortController() }
     for (const bucket of buckets) {
@@ -86,6 +89,27 @@ export class Waiters {
   }
 
   /**
+   * Waits for the instant of a grant ahead of time. Resolves to false, at once, if the grant is called back before
+   * (`limits/takers/call_back_grants_ahead.sql`), or `signal` is aborted.
+   */
+  async waitForInstant(grant: AheadGrant, signal?: AbortSignal): Promise<boolean> {
+    const { requestedMs, atMs } = grant
+    if (atMs === undefined || atMs <= this.#clock.monotonicMs()) return true
+    this.#listen()
+    const over = new AbortController()
+    const end = () => over.abort()
+    signal?.addEventListener('abort', end, { once: true })
+    const isCalledBack = this.#callBacks.some((call) => requestedMs <= call.atMs && call.isConcerned(grant))
+    if (this.#isClosed || signal?.aborted === true || isCalledBack) end()
+    this.#ahead.set(grant, over)
+    for (let ms; !over.signal.aborted && (ms = atMs - this.#clock.monotonicMs()) > 0;)
+      await this.#clock.sleep(Math.ceil(ms), over.signal)
+    this.#ahead.delete(grant)
+    signal?.removeEventListener('abort', end)
+    return !over.signal.aborted
+  }
+
+  /**
    * Wakes the next waiter of each of these buckets, because there may be more room: the waiter that was woken got its
    * grant.
    */
@@ -97,8 +121,38 @@ export class Waiters {
   async close(): Promise<void> {
     this.#isClosed = true
     for (const naps of this.#naps.values()) for (const { over } of naps) over.abort()
+    for (const over of this.#ahead.values()) over.abort()
     const stop = await this.#listening
     await stop?.().catch(() => {})
+  }
+
+  #listen(): void {
+    const onNotice = (notice: string) => {
+      const isConcerned = readCallBack(notice)
+      if (isConcerned !== undefined)
+        return this.#callBack(({ buckets }) => isConcerned({ id: '', buckets: [...buckets] }))
+      this.#noticedMs.set(notice, this.#clock.monotonicMs())
+      this.#wake(notice)
+    }
+    // Without notifications the waiters only try again a little later, and grants ahead may have been called back.
+    const wakeAll = () => {
+      this.#callBack(() => true)
+      ;[...this.#naps.keys()].forEach((bucket) => this.#wake(bucket))
+    }
+    this.#listening ??= this.#db.listen(this.#channel, onNotice, wakeAll).then(
+      (stop) => {
+        // A connection that stood already receives this channel only from now on. A new one calls `wakeAll` itself.
+        if (this.#db.listening()) wakeAll()
+        return stop
+      },
+      () => undefined,
+    )
+  }
+
+  #callBack(isConcerned: (grant: AheadGrant) => boolean): void {
+    const atMs = this.#clock.monotonicMs()
+    this.#callBacks = [...this.#callBacks.filter((call) => call.atMs > atMs - keptMs), { atMs, isConcerned }]
+    for (const [grant, over] of this.#ahead) if (isConcerned(grant)) over.abort()
   }
 
   #wake(bucket: string): void {

@@ -1,6 +1,6 @@
 /** The grants of one attempt: the grant of its claim, and one for each further request. */
 import { limitOf } from '../core/bucket.ts'
-import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
+import { caughtUpMs, type Moment, readMoment, sleepUntil, type StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { retryPauseMs } from '../core/retry.ts'
@@ -327,7 +327,8 @@ export class StoreGrants implements Grants {
     const answer = await this.#acquirer.request(request)
     if (answer.lost) throw jobLostError()
     if (!answer.granted) return { waitMs: Math.max(1, Number(answer.wait_us ?? 1_000) / 1_000) }
-    const { fromMs, waitMs, id } = await this.#acquirer.confirm(request, answer)
+    const { fromMs, notBeforeMs, waitMs, id } = await this.#acquirer.confirm(request, answer)
+    await sleepUntil(this.#options.store.clock, notBeforeMs)
     // The definition that granted it may not be the one of the attempt's own grant.
     const lifeMs = Number(answer.fresh_us ?? grantMs * 1_000) / 1_000
     const deadlineMs = (fromMs ?? answer.fromMs) + lifeMs

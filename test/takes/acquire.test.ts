@@ -45,6 +45,29 @@ it('a slow request is charged once more though the data of one of its buckets ar
   expect(told).toEqual(['charge', 'park', 'charge'])
 })
 
+it('a second limiter confirms a grant ahead of time for its instant, and the later of both instants counts', async () => {
+  const asked: object[] = []
+  let notBeforeMs = 0
+  const confirm = async (request: object) => {
+    asked.push(request)
+    return { id: 'g', decisions: [{ granted: 1, fromMs: 150, notBeforeMs, waitMs: 0, lacking: undefined }] }
+  }
+  const store = { clock: systemClock } as unknown as Store
+  const request = { pending: { id: 'a' }, buckets: ['crm'], units: [1], back: undefined }
+  const answer = { redis_epoch: 'e', decidedMs: 100, fromMs: 150, notBeforeMs: 170, fresh_us: '20000' } as StoreAnswer
+  const both = new Acquirer(store, new StoreClock(), { confirm } as unknown as PeerLimiter)
+  for (const [thereMs, latestMs] of [
+    [0, 170],
+    [190, 190],
+  ] as const) {
+    notBeforeMs = thereMs
+    expect(await both.confirm(request, answer)).toMatchObject({ fromMs: 150, notBeforeMs: latestMs, id: 'g' })
+  }
+  expect(asked[0]).toMatchObject({ sentMs: 100, wishes: [{ count: 1, lifeMs: 20, notBeforeMs: 170 }] })
+  const alone = new Acquirer(store, new StoreClock(), undefined)
+  expect(await alone.confirm(request, answer)).toMatchObject({ fromMs: 150, notBeforeMs: 170, id: undefined })
+})
+
 it('a take whose time is over while the store is away goes on with the pauses of others', async () => {
   const world = new World()
   const clock = world.clock(0, 1)

@@ -44,6 +44,8 @@ export interface Answer {
   waitMs: number
   lifeMs: number | undefined
   lost: boolean
+  /** After how many ms it may be used; 0: at once, or it was not granted. */
+  aheadMs: number
 }
 
 const ms = (us: string | null) => Number(us ?? 0) / 1_000
@@ -70,14 +72,19 @@ export async function acquireTogether(
     },
   )
   const rows = await sqlOn(db).call<
-    Record<'wait_us' | 'soonest_us' | 'life_us', string | null> & { ord: number; granted: boolean; lost: boolean }
+    Record<'wait_us' | 'soonest_us' | 'life_us' | 'ahead_us', string | null> & {
+      ord: number
+      granted: boolean
+      lost: boolean
+    }
   >(takeCalls.acquire, [JSON.stringify(wants), takes, units, null])
   return wants.map((_, i) => {
     const row = rows.find(({ ord }) => ord === i + 1)
     if (row === undefined) throw new Error('no answer')
     const { granted, lost } = row
     const lifeLeftMs = row.life_us === null ? undefined : ms(row.life_us)
-    return { granted, lost, soonestMs: ms(row.soonest_us), waitMs: ms(row.wait_us), lifeMs: lifeLeftMs }
+    const times = { soonestMs: ms(row.soonest_us), waitMs: ms(row.wait_us), aheadMs: ms(row.ahead_us) }
+    return { granted, lost, lifeMs: lifeLeftMs, ...times }
   })
 }
 

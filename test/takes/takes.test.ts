@@ -98,7 +98,9 @@ for (const engine of mainEngines) {
     it('a take that waits is notified when a pause ends, and when its limit gets other numbers', async () => {
       await at.sluice.define([quietTask('any', [limit('shut', { concurrency: 1 })])])
       const told: string[] = []
-      const stop = await at.db.listen('sluice.take', (bucket) => void told.push(bucket))
+      // Call-backs of grants ahead of time come over the same channel.
+      const listen = (bucket: string) => void (bucket.startsWith('!') || told.push(bucket))
+      const stop = await at.db.listen('sluice.take', listen)
       await until(() => at.db.listening(), 'it listens')
       await at.sluice.pause({ limit: 'shut' }, { reason: 'test' })
       expect(await taker(at.db, 'shut')()).toMatchObject({ granted: false })

@@ -2,6 +2,7 @@
 import { expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
+import { hash64 } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Waiters } from '../../src/takes/waiters.ts'
 import { freshSluice } from '../servers/sluice.ts'
@@ -22,7 +23,7 @@ function stage(isReady = false) {
   const woken: string[] = []
   const waits = (who: string, place: number) =>
     void waiters.wait({ who, buckets: ['b'], sentMs: Infinity, place }, hour).then(() => woken.push(who))
-  return { waiters, waits, woken, notify: () => notify('b') }
+  return { waiters, waits, woken, notify: () => notify('b'), callBack: (what: string) => notify(`!${what}`) }
 }
 
 it('the take that was woken wakes the next one when it has its grant, also if others have begun to wait meanwhile', async () => {
@@ -100,4 +101,44 @@ it('a place that is given back goes to the first in the line at once, though it 
   await place.release()
   await (await second).release()
   expect(await takersInLine(db)).toBe(0)
+})
+
+it('a grant ahead of time is called back by the name of its limit, by its bucket, and with everything; others stay', async () => {
+  const { waiters, callBack } = stage()
+  const atMs = systemClock.monotonicMs() + hour
+  const told: [string, boolean][] = []
+  const waits = (bucket: string, requestedMs: number) =>
+    void waiters.waitForInstant({ buckets: [bucket], requestedMs, atMs }).then((is) => told.push([bucket, is]))
+  for (const bucket of ['a', 'b:x', 'c:x', 'd']) waits(bucket, -Infinity)
+  callBack('b')
+  callBack(hash64('c:x'))
+  await until(() => told.length === 2, 'both are called back')
+  expect(told).toEqual([
+    ['b:x', false],
+    ['c:x', false],
+  ])
+  // Its answer came later than the notification, but it may have been decided before.
+  waits('b:y', -Infinity)
+  waits('b:z', Infinity)
+  await until(() => told.length === 3, 'that one is called back, too')
+  expect(told[2]).toEqual(['b:y', false])
+  callBack('')
+  await until(() => told.length === 6, 'all are called back')
+  expect(told.slice(3).every(([, is]) => !is)).toBe(true)
+  await waiters.close()
+})
+
+it('a grant ahead of time ends with its signal, with its process, and at its instant', async () => {
+  const { waiters } = stage()
+  const at = (ms: number) => ({ buckets: ['a'], requestedMs: 0, atMs: systemClock.monotonicMs() + ms })
+  const over = new AbortController()
+  const aborted = waiters.waitForInstant(at(hour), over.signal)
+  over.abort()
+  expect(await aborted).toBe(false)
+  const soon = at(5)
+  expect(await waiters.waitForInstant(soon)).toBe(true)
+  expect(systemClock.monotonicMs()).toBeGreaterThanOrEqual(soon.atMs)
+  const closed = waiters.waitForInstant(at(hour))
+  await waiters.close()
+  expect(await closed).toBe(false)
 })

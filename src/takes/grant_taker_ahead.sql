@@ -1,0 +1,38 @@
+-- Grants a taker that was denied its unit ahead of time (engine.grant_ahead): its process waits for the instant by a
+-- timer. So no unit is used later than it is free, however long a statement takes. Only a take of one unit of one
+-- bucket gets that, whose turn comes soon enough. Earlier takers of other processes that have not repeated their
+-- requests yet get the next instants. Nobody gets anything ahead if somebody in no line would find the bucket without
+-- room each time: if jobs wait for it or were granted something in the last second (those of several limits may wait
+-- for another bucket now; ids of takes have version 4), or something has stopped grants ahead
+-- (engine.stop_grants_ahead).
+-- p_taker: with the earlier takers (engine.count_earlier_takers).
+-- p_units: what the take costs.
+-- p_soonest: as `soonest_us` of engine.acquire_grants.
+-- lead: how long before there is room the taker repeats its request, in microseconds; 0: it gets nothing ahead.
+-- room: the bucket at the instant. Null: nothing is granted now.
+create or replace function engine.grant_taker_ahead(
+  p_taker engine.taker, p_room engine.room, p_units bigint, p_soonest bigint, p_now bigint,
+  out lead bigint, out room engine.room)
+language plpgsql stable as $$
+declare
+  v_grant record;
+begin
+  lead := 0;
+  if p_taker.line is null or p_units <> 1 or p_room.version is null or p_room.hold > p_now or p_room.probe > 0
+    or 'rate' <> all (p_room.kind) or 'concurrency' = any (p_room.kind)
+    or engine.jobs_due_at(p_room.bucket, p_now) is not null
+    or exists (
+      select 1 from (
+        select l.claim, l.units from sluice.ledger l where l.bucket = p_room.bucket and l.at > p_now - 1000000
+        order by l.at desc, l.n desc limit 100) r
+      where r.units > 0 and get_byte(uuid_send(r.claim), 6) >> 4 <> 4)
+    or exists (
+      select 1 from sluice.taker t where t.id = '00000000-0000-0000-0000-000000000000' and t.bucket = p_room.bucket
+        and t.alive_until > p_now)
+  then return; end if;
+  lead := 120000;
+  -- The first in the line finds room even if others are granted as much as they may.
+  if p_taker.earlier[1] > 0 and p_soonest > 160000 then return; end if;
+  v_grant := engine.grant_ahead(p_room, 1, p_now);
+  if v_grant.instants[1] <= p_now + coalesce(p_taker.wait, engine.most_ahead_us()) then room := v_grant.room; end if;
+end $$;
