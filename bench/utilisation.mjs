@@ -8,7 +8,18 @@ import { startVendor } from './vendor.mjs'
 
 /** Makes a scenario of so many worker processes. */
 export function usedAt({ name, workers }) {
-  const options = { rate: '200/s', workers, warm: 150, seconds: 30, delay: 0, keys: 0, label: 0, cost: 1 }
+  const options = {
+    rate: '200/s',
+    workers,
+    warm: 150,
+    seconds: 30,
+    delay: 0,
+    keys: 0,
+    label: 0,
+    cost: 1,
+    takes: 0,
+    further: 0,
+  }
   return {
     name,
     about: `${workers} worker processes, a backlog behind a rate, each job calls a vendor: the part of the rate that arrives there after a warm-up, what it would refuse in each way of counting, the margin in force, claims and CPU for each job`,
@@ -18,7 +29,15 @@ export function usedAt({ name, workers }) {
     full: options,
     quick: { ...options, warm: 5, seconds: 5 },
     limitS: ({ warm, seconds }) => warm + seconds + 120,
-    shape: ({ rate, keys, label, cost }) => ({ kind: 'limited', rate, isKeyed: keys > 0, isLabelled: label > 0, cost }),
+    shape: ({ rate, keys, label, cost, takes, further }) => ({
+      kind: 'limited',
+      rate,
+      isKeyed: keys > 0,
+      isLabelled: label > 0,
+      cost,
+      takes,
+      further,
+    }),
     run: (asked) => usedRun(name, asked),
   }
 }
@@ -29,7 +48,8 @@ async function usedRun(name, { peer, place, pids, options: { rate, workers, warm
   const called = { ...shape, vendor: vendor.url }
   const session = await peer.open(place, called)
   const messageOf = keys > 0 ? (i) => ({ ...message, accountId: `k${i % keys}` }) : undefined
-  await fill(session, Math.ceil(((warm + seconds + 5) * units * 1_000) / windowMs) + units, messageOf)
+  const calls = ((warm + seconds + 5) * units * 1_000) / windowMs + units
+  if (!(shape.takes > 0)) await fill(session, Math.ceil(calls / (1 + (shape.further ?? 0))), messageOf)
   const fleet = await startFleet({ peer, place, shape: called, count: workers })
   const spent = meter({ fleet, session, pids })
   await fleet.go()

@@ -21,7 +21,8 @@ async function begin() {
   worker = await session.work((input, call = fetch) => {
     times.push(monotonicMs())
     if (shape.kind === 'tenants') keys.push(input.accountId)
-    return shape.vendor === undefined ? undefined : drained(call(shape.vendor))
+    if (shape.vendor === undefined) return undefined
+    return shape.further > 0 ? callAgain(call) : drained(call(shape.vendor))
   })
   let told = ''
   setInterval(() => {
@@ -33,6 +34,11 @@ async function begin() {
   process.send({ working: true })
   // If only one process can own the store, the sending process owns it.
   if (shape.fill > 0) await fill(session, shape.fill)
+}
+
+/** Makes further requests in one job, one after the other. */
+async function callAgain(call) {
+  for (let n = 0; n <= shape.further; n++) await drained(call(shape.vendor))
 }
 
 async function drained(calling) {

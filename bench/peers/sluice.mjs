@@ -38,14 +38,30 @@ function manyQueues(queues) {
   return { names: Array.from({ length: queues }, (_, i) => `call-${i}`), rules }
 }
 
+/** Calls a vendor outside of jobs, in so many loops, until it is stopped. */
+function takeForEver(limits, loops, handle) {
+  let isOver = false
+  const call = (url) => limits[0].fetch(url)
+  const loop = async () => {
+    while (!isOver) await handle({}, call)
+  }
+  const running = Array.from({ length: loops }, loop)
+  return {
+    stop() {
+      isOver = true
+      return Promise.all(running)
+    },
+  }
+}
+
 /** Opens any store, with `redis` if limits are shared; `sluice-embedded` and `sluice-redis` use it, too. */
 export async function open({ url }, shape, redis = '') {
   const { names, rules } = shape.queues === undefined ? { names: ['noop'], rules: [] } : manyQueues(shape.queues)
-  const sluice = await Sluice.open({ store: url, rules, redis })
+  const allowPrivate = shape.vendor === undefined ? [] : [new URL(shape.vendor).host]
+  const sluice = await Sluice.open({ store: url, rules, redis, allowPrivate })
   useSluice(sluice)
   let handle = () => {}
   const limits = limitsOf(shape)
-  const allowPrivate = shape.vendor === undefined ? [] : [new URL(shape.vendor).host]
   const tasks = names.map((name) =>
     task(name, { input: anything, limits, queue: name, allowPrivate, run: (input, ctx) => handle(input, ctx.fetch) }),
   )
@@ -53,7 +69,7 @@ export async function open({ url }, shape, redis = '') {
   let claims = 0
   const call = sluice.db.call.bind(sluice.db)
   sluice.db.call = (name, ...rest) => {
-    if (name === 'claim_jobs') claims += 1
+    if (name === 'claim_jobs' || name === 'acquire_grants') claims += 1
     return call(name, ...rest)
   }
   return {
@@ -65,9 +81,10 @@ export async function open({ url }, shape, redis = '') {
     sendStream: (inputs) => job.sendMany(inputs),
     async work(handler) {
       handle = handler
+      if (shape.takes > 0) return takeForEver(limits, shape.takes, handler)
       return sluice.work(tasks, { concurrency: concurrencyOf(shape) })
     },
-    /** Returns how many claims this process has made. */
+    /** Returns how many claims and takes this process has sent. */
     calls: () => claims,
     /** Returns the margin in force of the scenario's limit, in microseconds. */
     async margin() {
