@@ -64,9 +64,9 @@ export async function freePort() {
   for (let tries = 0; tries < 100; tries++) {
     const port = randomInt(20_000, 32_000)
     const free = await new Promise((resolve) => {
-      const probe = createServer()
-      probe.once('error', () => resolve(false))
-      probe.listen(port, '127.0.0.1', () => probe.close(() => resolve(true)))
+      const server = createServer()
+      server.once('error', () => resolve(false))
+      server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
     })
     if (free) return port
   }

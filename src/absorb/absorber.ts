@@ -15,7 +15,7 @@ import { type AnyTask, tasksByName } from '../tasks/task.ts'
 import type { DepthOptions } from '../worker/queue-depth.ts'
 import { type Call, callOf, limitMsOf, revokedResult, timesOf, unknownTask } from './call.ts'
 import type { CallInHand } from './inspection.ts'
-import type { Incoming, CeleryBroker, Receiving } from './broker.ts'
+import type { IncomingCall, CeleryBroker, Receiving } from './broker.ts'
 import { logParked, park } from './parking.ts'
 import { Presence } from './presence.ts'
 import { Reporter } from './reporter.ts'
@@ -52,7 +52,7 @@ export interface AbsorberOptions {
 
 /** A message that can be carried out. */
 interface Read {
-  readonly incoming: Incoming
+  readonly incoming: IncomingCall
   readonly message: TaskMessage
   readonly task: AnyTask
   /** JSON. */
@@ -90,7 +90,7 @@ export class Absorber {
   readonly #presence: Presence
   readonly #stop = new AbortController()
   #receiving: Receiving | undefined
-  #waiting: Incoming[] = []
+  #waiting: IncomingCall[] = []
   #gatherEnd = new AbortController()
   #working: Promise<void> | undefined
   /** Batches and revocations that could not be recorded, and are tried again. */
@@ -161,7 +161,7 @@ export class Absorber {
     })
   }
 
-  #takeMessage(incoming: Incoming): void {
+  #takeMessage(incoming: IncomingCall): void {
     this.#waiting.push(incoming)
     if (this.#waiting.length >= batchEnough) this.#gatherEnd.abort()
     this.#working ??= this.#work()
@@ -187,7 +187,7 @@ export class Absorber {
   }
 
   /** Absorbs a batch, however long the store or the broker is away: a queue may count how often a message went back. */
-  async #absorbAll(batch: Incoming[]): Promise<void> {
+  async #absorbAll(batch: IncomingCall[]): Promise<void> {
     let left = batch
     const absorb = () => this.#absorb((left = left.filter(({ isInHand }) => isInHand)))
     await this.#insist(absorb, () => false).catch(() => {
@@ -218,7 +218,7 @@ export class Absorber {
     }
   }
 
-  async #absorb(batch: readonly Incoming[]): Promise<void> {
+  async #absorb(batch: readonly IncomingCall[]): Promise<void> {
     const all: Read[] = []
     // One after the other, so that a batch of large messages is not unpacked at once.
     for (const incoming of batch) {
@@ -240,7 +240,7 @@ export class Absorber {
   }
 
   /** Reads a message. What cannot be carried out is parked. */
-  async #read(incoming: Incoming): Promise<Read | undefined> {
+  async #read(incoming: IncomingCall): Promise<Read | undefined> {
     const wire = incoming.message
     let message: TaskMessage | undefined
     try {
@@ -308,7 +308,7 @@ export class Absorber {
   }
 
   /** Puts a message aside, with the reason, and reports that to its producer. */
-  async #park(incoming: Incoming, cause: unknown, message: TaskMessage | undefined): Promise<void> {
+  async #park(incoming: IncomingCall, cause: unknown, message: TaskMessage | undefined): Promise<void> {
     const { broker, store } = this.#options
     const reason = textOfError(cause)
     // First, because this is repeated until all of it has succeeded, and a result may come twice.

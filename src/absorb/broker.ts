@@ -5,7 +5,7 @@ import type { WireMessage } from '../celery/wire.ts'
 import type { DepthOptions } from '../worker/queue-depth.ts'
 
 /** A message in hand. */
-export interface Incoming {
+export interface IncomingCall {
   readonly queue: string
   readonly message: WireMessage
   /** It is not settled, and nobody else gets it meanwhile. */
@@ -29,7 +29,7 @@ export interface CeleryBroker {
   /** What was sent, received and settled so far. */
   readonly traffic: Readonly<Traffic>
   /** Receives messages of queues. A queue that is not there is made, as Celery makes it. */
-  consume(queues: readonly string[], onMessage: (incoming: Incoming) => void): Promise<Receiving>
+  consume(queues: readonly string[], onMessage: (incoming: IncomingCall) => void): Promise<Receiving>
   /** Sends a message that must not be lost; a queue that is not there is made. @throws StoreError SLUICE_BROKER_UNROUTED: no queue of an exchange takes it */
   send(message: WireMessage, address: Address): Promise<void>
   /** Sends what perhaps nobody wants any more. */

@@ -1,15 +1,15 @@
 /** A RabbitMQ as the broker of Celery producers. */
 import { randomUUID } from 'node:crypto'
 import type { Broker } from '../amqp/broker.ts'
-import type { Consumer, Delivery } from '../amqp/consumer.ts'
+import type { Consumer, Incoming } from '../amqp/consumer.ts'
 import type { Address } from '../celery/carrier.ts'
 import { requestExchange } from '../celery/control.ts'
 import { eventExchange } from '../celery/event.ts'
-import { publish, readDelivery } from '../celery/transport.ts'
+import { publish, readIncoming } from '../celery/transport.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import { publishOrDeclare } from '../amqp/publish-errors.ts'
 import { type DepthOptions, watchDepth } from '../worker/queue-depth.ts'
-import type { Incoming, CeleryBroker, Receiving } from './broker.ts'
+import type { IncomingCall, CeleryBroker, Receiving } from './broker.ts'
 
 /** Messages of a queue that are read ahead. */
 const prefetch = 200
@@ -30,11 +30,11 @@ export class RabbitCeleryBroker implements CeleryBroker {
     return this.#broker.traffic
   }
 
-  async consume(queues: readonly string[], onMessage: (incoming: Incoming) => void): Promise<Receiving> {
+  async consume(queues: readonly string[], onMessage: (incoming: IncomingCall) => void): Promise<Receiving> {
     const consumers: Consumer[] = []
     for (const queue of queues) {
       if ((await this.#broker.findQueue(queue)) === undefined) await this.#broker.declare({ queues: [{ name: queue }] })
-      const take = (delivery: Delivery) => onMessage(incomingOf(delivery, queue))
+      const take = (incoming: Incoming) => onMessage(incomingCallOf(incoming, queue))
       consumers.push(await this.#broker.consume(queue, { prefetch }, take))
     }
     return {
@@ -70,7 +70,7 @@ export class RabbitCeleryBroker implements CeleryBroker {
       queues: [{ name: queue, durable: false, exclusive: true }],
       bindings: [{ exchange: requestExchange, to: { queue } }],
     })
-    await this.#broker.consume(queue, { prefetch: 1, noAck: true }, (delivery) => onRequest(readDelivery(delivery)))
+    await this.#broker.consume(queue, { prefetch: 1, noAck: true }, (incoming) => onRequest(readIncoming(incoming)))
   }
 
   watch(options: Omit<DepthOptions, 'broker'>, signal: AbortSignal): Promise<void> {
@@ -82,14 +82,14 @@ export class RabbitCeleryBroker implements CeleryBroker {
   }
 }
 
-function incomingOf(delivery: Delivery, queue: string): Incoming {
+function incomingCallOf(incoming: Incoming, queue: string): IncomingCall {
   return {
     queue,
-    message: readDelivery(delivery),
+    message: readIncoming(incoming),
     get isInHand() {
-      return delivery.isInHand
+      return incoming.isInHand
     },
-    ack: () => delivery.ack(),
-    requeue: () => delivery.reject({ requeue: true }),
+    ack: () => incoming.ack(),
+    requeue: () => incoming.reject({ requeue: true }),
   }
 }

@@ -5,12 +5,12 @@ import type { Address, Carrier } from '../celery/carrier.ts'
 import { requestExchange } from '../celery/control.ts'
 import { eventExchange } from '../celery/event.ts'
 import { channelOf, readEnvelope } from '../celery/kombu.ts'
-import { consumeRedis, type RedisConsumer, type RedisDelivery } from '../celery/redis-consumer.ts'
+import { consumeRedis, type RedisConsumer, type RedisIncoming } from '../celery/redis-consumer.ts'
 import { redisCarrier, type RedisPlace } from '../celery/redis-transport.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import { addressOf } from '../redis/address.ts'
 import { listenRedis } from '../redis/connect.ts'
-import type { Incoming, CeleryBroker, Receiving } from './broker.ts'
+import type { IncomingCall, CeleryBroker, Receiving } from './broker.ts'
 import { runOnRedis } from './redis-command.ts'
 
 /** Messages that are read ahead. */
@@ -37,8 +37,8 @@ export class RedisCeleryBroker implements CeleryBroker {
     this.#place = place
   }
 
-  async consume(queues: readonly string[], onMessage: (incoming: Incoming) => void): Promise<Receiving> {
-    const take = (delivery: RedisDelivery) => onMessage(incomingOf(delivery))
+  async consume(queues: readonly string[], onMessage: (incoming: IncomingCall) => void): Promise<Receiving> {
+    const take = (incoming: RedisIncoming) => onMessage(incomingCallOf(incoming))
     const consumer = await consumeRedis({
       ...this.#place,
       traffic: this.traffic,
@@ -87,8 +87,8 @@ export class RedisCeleryBroker implements CeleryBroker {
   }
 }
 
-function incomingOf(delivery: RedisDelivery): Incoming {
-  const { queue, message } = delivery
+function incomingCallOf(incoming: RedisIncoming): IncomingCall {
+  const { queue, message } = incoming
   let isInHand = true
   const settle = (act: () => Promise<boolean>) => {
     isInHand = false
@@ -101,7 +101,7 @@ function incomingOf(delivery: RedisDelivery): Incoming {
     get isInHand() {
       return isInHand
     },
-    ack: () => settle(delivery.ack),
-    requeue: () => settle(delivery.requeue),
+    ack: () => settle(incoming.ack),
+    requeue: () => settle(incoming.requeue),
   }
 }

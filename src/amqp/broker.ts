@@ -5,14 +5,14 @@ import { systemClock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { addressOf } from './address.ts'
-import { Subscription, type ConsumeOptions, type Consumer, type Delivery } from './consumer.ts'
+import { Subscription, type ConsumeOptions, type Consumer, type Incoming } from './consumer.ts'
 import { Link } from './link.ts'
 import { Publisher, type Message } from './publisher.ts'
 import { causeOf, lossOf, refusalOf, type Session } from './session.ts'
 import { noTraffic, type Traffic } from './traffic.ts'
 import { Declarations, type Topology } from './topology.ts'
 
-export type { Delivery } from './consumer.ts'
+export type { Incoming } from './consumer.ts'
 
 /** A RabbitMQ. Lost connections are opened again until it is closed. */
 export interface Broker {
@@ -31,7 +31,7 @@ export interface Broker {
    * Receives the messages of a queue.
    * @throws UsageError SLUICE_BROKER_REFUSED (there is no such queue, for example); StoreError SLUICE_BROKER_UNREACHABLE
    */
-  consume(queue: string, options: ConsumeOptions, onMessage: (delivery: Delivery) => unknown): Promise<Consumer>
+  consume(queue: string, options: ConsumeOptions, onMessage: (incoming: Incoming) => unknown): Promise<Consumer>
   /**
    * Declares objects, and again on each new connection.
    * @throws UsageError SLUICE_BROKER_REFUSED (it exists with other arguments, for example); StoreError SLUICE_BROKER_UNREACHABLE
@@ -146,7 +146,7 @@ class Connections implements Broker {
     return this.#publisher.waitForSpace(bytes)
   }
 
-  async consume(queue: string, options: ConsumeOptions, onMessage: (delivery: Delivery) => unknown): Promise<Consumer> {
+  async consume(queue: string, options: ConsumeOptions, onMessage: (incoming: Incoming) => unknown): Promise<Consumer> {
     if (this.#isClosed) throw closedError()
     const subscription: Subscription = new Subscription(queue, options, onMessage, {
       log: this.#log,

@@ -21,7 +21,7 @@ export interface ConsumeOptions {
 }
 
 /** A message that was received. */
-export interface Delivery {
+export interface Incoming {
   readonly body: Buffer
   /** AMQP's properties, as amqplib reads them: `headers`, `correlationId`, `replyTo`, … */
   readonly properties: ConsumeMessage['properties']
@@ -73,7 +73,7 @@ const thrownDelayMs = 1_000
 export class Subscription implements Consumer {
   readonly queue: string
   #options: ConsumeOptions
-  readonly #onMessage: (delivery: Delivery) => unknown
+  readonly #onMessage: (incoming: Incoming) => unknown
   readonly #source: Source
   /** Tags of messages, in the order in which they came. A channel has a set of its own, because each counts from 1. */
   #inHand = new Set<number>()
@@ -88,7 +88,7 @@ export class Subscription implements Consumer {
   #warnedAtMs = -Infinity
   readonly #settled = new Waiters()
 
-  constructor(queue: string, options: ConsumeOptions, onMessage: (delivery: Delivery) => unknown, source: Source) {
+  constructor(queue: string, options: ConsumeOptions, onMessage: (incoming: Incoming) => unknown, source: Source) {
     this.queue = queue
     this.#options = checkOptions(options)
     this.#onMessage = onMessage
@@ -290,7 +290,7 @@ export type Verdict = 'ack' | 'reject' | 'requeue'
  * A message that is in hand while `inHand` has its tag. The tag, because V8 keeps what a busy set had for long: each set of
  * messages would outlive their sweep as garbage.
  */
-export class Received implements Delivery {
+export class Received implements Incoming {
   readonly body: Buffer
   readonly properties: ConsumeMessage['properties']
   readonly exchange: string

@@ -60,16 +60,16 @@ export class Link {
 
   async #openFirst(): Promise<Session> {
     const { address, name } = this.#purpose
-    for (let turn = 0; ; turn++) {
+    for (let nth = 0; ; nth++) {
       try {
-        const session = await openSession(address, name, turn)
+        const session = await openSession(address, name, nth)
         await this.#prepare(session).catch(async (error: unknown) => {
           await session.end()
           throw error
         })
         return session
       } catch (error) {
-        if (turn + 1 >= address.hosts.length || error instanceof UsageError) throw error
+        if (nth + 1 >= address.hosts.length || error instanceof UsageError) throw error
       }
     }
   }
@@ -121,9 +121,9 @@ export class Link {
     }
   }
 
-  async #reopen(turn: number): Promise<Session> {
+  async #reopen(nth: number): Promise<Session> {
     const { address, name, log } = this.#purpose
-    const session = await openSession(address, name, turn)
+    const session = await openSession(address, name, nth)
     try {
       await this.#prepare(session)
     } catch (error) {

@@ -192,13 +192,13 @@ export class Publisher {
   #pump(): void {
     while (this.#channel !== undefined && !this.#isFull && this.#blocked === undefined) {
       const [entry] = this.#waiting
-      if (entry === undefined || (this.#sent.size > 0 && (entry.isSuspect || this.#isProbing()))) return
+      if (entry === undefined || (this.#sent.size > 0 && (entry.isSuspect || this.#hasSentSuspect()))) return
       this.#waiting.shift()
       this.#send(this.#channel, entry)
     }
   }
 
-  #isProbing(): boolean {
+  #hasSentSuspect(): boolean {
     const [first] = this.#sent
     return first?.isSuspect === true
   }

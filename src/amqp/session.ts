@@ -64,12 +64,12 @@ export async function causeOf(error: unknown, session: Session): Promise<Error> 
 }
 
 /**
- * Opens a connection to one of the address's servers. `name` is what the server's tools show; `turn` selects the server.
+ * Opens a connection to one of the address's servers. `name` is what the server's tools show; `nth` selects the server.
  * @throws UsageError SLUICE_MISSING_PEER, SLUICE_BROKER_REFUSED; StoreError SLUICE_BROKER_UNREACHABLE
  */
-export async function openSession(address: BrokerAddress, name: string, turn: number): Promise<Session> {
+export async function openSession(address: BrokerAddress, name: string, nth: number): Promise<Session> {
   const { hosts, username, password, vhost, heartbeatS: heartbeat, tls } = address
-  const { host: hostname, port } = hosts[turn % hosts.length] ?? { host: '', port: 0 }
+  const { host: hostname, port } = hosts[nth % hosts.length] ?? { host: '', port: 0 }
   const protocol = tls === undefined ? 'amqp' : 'amqps'
   const connect = await loadConnect()
   const clientProperties = { connection_name: name }

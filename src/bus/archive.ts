@@ -74,9 +74,9 @@ export class QueueArchive implements EventArchive {
       const { queue: own, recovery } = this.#context
       const isNew = own === unrouted
       const counts = { attempt: 0, failed: 0, throttled: 0, crashes: 0, strays: 0, earlier: attemptsOf(found) }
-      // Another turn, because the copies of both rounds have the same numbers of attempts.
-      const turn = (found.turn ?? 0) + 1
-      const fresh = { ...found, ...counts, turn, isDoubtful: !isNew || found.isDoubtful, replayOf }
+      // Another number, because the copies of both rounds have the same numbers of attempts.
+      const copy = (found.copy ?? 0) + 1
+      const fresh = { ...found, ...counts, copy, isDoubtful: !isNew || found.isDoubtful, replayOf }
       const exchange = isNew ? eventsExchange : queue === '' ? recovery : undefined
       const to = exchange === undefined ? { routingKey: queue } : { exchange, routingKey: found.type }
       const again = copyOf(receivedOf(message), undefined, fresh, to)

@@ -1,5 +1,5 @@
 /** Takes a service's events from the queues of its groups, in one process, and decides which handlers get each. */
-import type { Broker, Delivery } from '../amqp/broker.ts'
+import type { Broker, Incoming } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
 import { Waiters } from '../core/waiters.ts'
 import type { CloudEvent } from '../events/envelope.ts'
@@ -78,7 +78,7 @@ export class ServiceConsumer {
       names,
       log,
       free: () => this.#handling.free,
-      take: (delivery, queue) => this.#countSettling(delivery, () => this.#takeSuspect(delivery, queue)),
+      take: (incoming, queue) => this.#countSettling(incoming, () => this.#takeSuspect(incoming, queue)),
       synced: () => Promise.all([...this.#consumers.values()].map((consumer) => consumer.flushAcks())),
     })
   }
@@ -129,10 +129,10 @@ export class ServiceConsumer {
   async consume(source: Source, queue: string): Promise<void> {
     const { broker, concurrency } = this.#options
     if (this.#cancelled !== undefined || this.#consumers.has(queue)) return
-    const take = (delivery: Delivery) => {
+    const take = (incoming: Incoming) => {
       // It has stopped before this queue was consumed.
-      if (this.#cancelled !== undefined && !this.#consumers.has(queue)) return void delivery.reject({ requeue: true })
-      return this.#countSettling(delivery, () => this.#take(source, delivery, queue, false))
+      if (this.#cancelled !== undefined && !this.#consumers.has(queue)) return void incoming.reject({ requeue: true })
+      return this.#countSettling(incoming, () => this.#take(source, incoming, queue, false))
     }
     const consumer = await broker.consume(queue, { prefetch: concurrency }, take)
     this.#consumers.set(queue, consumer)
@@ -157,15 +157,15 @@ export class ServiceConsumer {
   }
 
   /** Counts a message as in hand while it is forwarded without an attempt. */
-  #countSettling(delivery: Delivery, take: () => Promise<void> | undefined): Promise<void> | undefined {
+  #countSettling(incoming: Incoming, take: () => Promise<void> | undefined): Promise<void> | undefined {
     const taken = take()
-    return taken && this.#settle(delivery, taken, take)
+    return taken && this.#settle(incoming, taken, take)
   }
 
-  async #settle(delivery: Delivery, taken: Promise<void>, take: () => Promise<void> | undefined): Promise<void> {
+  async #settle(incoming: Incoming, taken: Promise<void>, take: () => Promise<void> | undefined): Promise<void> {
     this.#settling++
     try {
-      await this.#repeatUntilDone(delivery, taken, take)
+      await this.#repeatUntilDone(incoming, taken, take)
     } finally {
       this.#settling--
       this.#settled.recheck()
@@ -174,7 +174,7 @@ export class ServiceConsumer {
 
   /** Waits for `act`, and begins it again by `again` until it succeeds, or the message goes back. */
   async #repeatUntilDone(
-    delivery: Delivery,
+    incoming: Incoming,
     act: Promise<void>,
     again: () => Promise<void> | undefined,
   ): Promise<void> {
@@ -182,8 +182,8 @@ export class ServiceConsumer {
       await act
     } catch (error) {
       const { signal } = this.#aborted
-      if (!(await this.#inHand.insist(() => delivery.isInHand, again, error, signal)))
-        delivery.reject({ requeue: true })
+      if (!(await this.#inHand.insist(() => incoming.isInHand, again, error, signal)))
+        incoming.reject({ requeue: true })
     }
   }
 
@@ -194,27 +194,27 @@ export class ServiceConsumer {
   }
 
   /** Takes a message whose worker was lost before. */
-  #takeSuspect(delivery: Delivery, queue: string): Promise<void> | undefined {
+  #takeSuspect(incoming: Incoming, queue: string): Promise<void> | undefined {
     const sources = [...this.#options.sources, ...this.#gone]
     const source = sources.find((one) => one.queue === queue || one.formerQueues.includes(queue))
     return source === undefined
-      ? this.#forwarder.putOffUnknownGroup(delivery, queue)
-      : this.#take(source, delivery, queue, true)
+      ? this.#forwarder.putOffUnknownGroup(incoming, queue)
+      : this.#take(source, incoming, queue, true)
   }
 
   /** @param queue in which it was */
-  #take(source: Source, delivery: Delivery, queue: string, isSuspect: boolean): Promise<void> | undefined {
-    const progress = progressOf(delivery)
-    const key = keyOf(source.queue, delivery, progress)
-    const isBack = delivery.isRedelivered || isSuspect
+  #take(source: Source, incoming: Incoming, queue: string, isSuspect: boolean): Promise<void> | undefined {
+    const progress = progressOf(incoming)
+    const key = keyOf(source.queue, incoming, progress)
+    const isBack = incoming.isRedelivered || isSuspect
     const isRepeat = isBack || progress.isDoubtful
-    if (isRepeat && key !== undefined && this.#inHand.takeCopy(key, delivery)) return undefined
+    if (isRepeat && key !== undefined && this.#inHand.takeCopy(key, incoming)) return undefined
     const isInHand = key !== undefined && this.#inHand.get(key) !== undefined
     const isAgain = isInHand || (key !== undefined && this.#inHand.isKnown(key))
     const seen = isAgain ? { ...progress, isDoubtful: true } : progress
     // The others have answered about a suspect before it was put aside. Only one that has begun may crash this process.
-    const isDoubted = isSuspect ? delivery.isRedelivered : isRepeat
-    const read = { source, delivery, queue, isSuspect, isDoubted, key: isInHand ? undefined : key }
+    const isDoubted = isSuspect ? incoming.isRedelivered : isRepeat
+    const read = { source, incoming, queue, isSuspect, isDoubted, key: isInHand ? undefined : key }
     const nowMs = this.#options.store.clock.wallMs()
     const left = leftBehind(seen, { source, queue, isBack }, this.#moves, nowMs)
     return left.length === 0 ? this.#admit(read, seen) : this.#divide(read, seen, left)
@@ -222,7 +222,7 @@ export class ServiceConsumer {
 
   /** Sends a message also to handlers that have left its queue, because they would have got it there. */
   async #divide(read: Read, progress: Progress, places: readonly Place[]): Promise<void> {
-    await forward(this.#options.republisher, { delivery: read.delivery, event: undefined }, progress, places)
+    await forward(this.#options.republisher, { incoming: read.incoming, event: undefined }, progress, places)
     await this.#admit(read, sentOn(progress, places))
   }
 
@@ -236,33 +236,33 @@ export class ServiceConsumer {
 
   /** Admits a message that may have been handled before, unless another replica has handled it, and RabbitMQ does not know that. */
   async #admitRepeat(read: Read, seen: Progress, key: string, replicas: Replicas): Promise<void> {
-    const { delivery } = read
-    const isWanted = () => delivery.isInHand && this.#cancelled === undefined
+    const { incoming } = read
+    const isWanted = () => incoming.isInHand && this.#cancelled === undefined
     const known = await replicas.look(key, isWanted)
-    if (known === 'handled') return void delivery.ack()
+    if (known === 'handled') return void incoming.ack()
     // This process stops, and the next replica that gets it looks among the others, too.
-    if (known === 'in hand') return void delivery.reject({ requeue: true })
+    if (known === 'in hand') return void incoming.reject({ requeue: true })
     // Its connection was lost meanwhile, so it comes again; or another copy came here meanwhile.
-    if (delivery.isInHand && !this.#inHand.takeCopy(key, delivery)) await this.#begin(read, seen)
+    if (incoming.isInHand && !this.#inHand.takeCopy(key, incoming)) await this.#begin(read, seen)
   }
 
   #begin(read: Read, seen: Progress): Promise<void> | undefined {
-    const { source, delivery, queue, isSuspect, key } = read
-    const isLost = delivery.isRedelivered || (!isSuspect && seen.crashes > 0)
+    const { source, incoming, queue, isSuspect, key } = read
+    const isLost = incoming.isRedelivered || (!isSuspect && seen.crashes > 0)
     if (isLost && source.task.limits.length === 0) return this.#putAside(read, seen)
     let event: CloudEvent
     try {
       const { takesPlain, store } = this.#options
-      event = eventOf(delivery, seen, { takesPlain, nowMs: store.clock.wallMs() })
+      event = eventOf(incoming, seen, { takesPlain, nowMs: store.clock.wallMs() })
     } catch (error) {
-      return this.#forwarder.archiveRefused(source, delivery, seen, error)
+      return this.#forwarder.archiveRefused(source, incoming, seen, error)
     }
-    return this.#deliver({ key, source, queue, progress: seen, event, delivery, open: 0 }, isSuspect)
+    return this.#deliver({ key, source, queue, progress: seen, event, incoming, open: 0 }, isSuspect)
   }
 
   /** Puts a message aside whose worker was lost: suspects.ts has why that matters. */
-  async #putAside({ source, delivery, queue, isSuspect, key }: Read, seen: Progress): Promise<void> {
-    await (isSuspect ? this.#forwarder.handleCrash(source, delivery, seen) : this.#suspects.add(delivery, seen, queue))
+  async #putAside({ source, incoming, queue, isSuspect, key }: Read, seen: Progress): Promise<void> {
+    await (isSuspect ? this.#forwarder.handleCrash(source, incoming, seen) : this.#suspects.add(incoming, seen, queue))
     if (key !== undefined) this.#inHand.recordHandled(key, false)
   }
 
@@ -285,7 +285,7 @@ export class ServiceConsumer {
   /** Records an event in the store, however often that fails, under the same id. */
   #record(message: MessageInHand, handlers: readonly string[]): Promise<void> {
     const send = () => this.#forwarder.sendToStore(message, handlers)
-    return this.#repeatUntilDone(message.delivery, send(), send)
+    return this.#repeatUntilDone(message.incoming, send(), send)
   }
 
   /** Records an event when all that came before it are recorded. */
@@ -297,26 +297,26 @@ export class ServiceConsumer {
   }
 
   #orderOf() {
-    type Turn = { message: MessageInHand; handlers: readonly string[] }
-    const send = async ({ message, handlers }: Turn) => {
+    type Waiting = { message: MessageInHand; handlers: readonly string[] }
+    const send = async ({ message, handlers }: Waiting) => {
       // It comes again, behind those that were before it.
-      if (this.#aborted.signal.aborted) message.delivery.reject({ requeue: true })
-      else if (message.delivery.isInHand) await this.#forwarder.sendToStore(message, handlers)
+      if (this.#aborted.signal.aborted) message.incoming.reject({ requeue: true })
+      else if (message.incoming.isInHand) await this.#forwarder.sendToStore(message, handlers)
     }
-    const repeatUntilSent = (turn: Turn, error: unknown) =>
-      this.#repeatUntilDone(turn.message.delivery, Promise.reject(error as Error), () => send(turn))
+    const repeatUntilSent = (waiting: Waiting, error: unknown) =>
+      this.#repeatUntilDone(waiting.message.incoming, Promise.reject(error as Error), () => send(waiting))
     // The event is written anew, with what its delivery adds.
-    const lengthOf = ({ message, handlers }: Turn) =>
-      handlers.length * (2 * message.delivery.body.length + deliveryChars)
-    return new Order<Turn>(send, repeatUntilSent, lengthOf)
+    const lengthOf = ({ message, handlers }: Waiting) =>
+      handlers.length * (2 * message.incoming.body.length + deliveryChars)
+    return new Order<Waiting>(send, repeatUntilSent, lengthOf)
   }
 
   /** Handles a message for which its queue has no handler. */
   async #handleUnknown(message: MessageInHand): Promise<void> {
-    const { progress, queue, delivery } = message
+    const { progress, queue, incoming } = message
     const places = placesOf(progress, queue, this.#options.sources, this.#moves)
     if (places.length === 0) return this.#forwarder.putOffUnhandled(message)
     await forward(this.#options.republisher, message, progress, places)
-    delivery.ack()
+    incoming.ack()
   }
 }

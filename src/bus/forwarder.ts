@@ -1,5 +1,5 @@
 /** Forwards messages that this process makes no attempt at: to the store, to the archive, or back to a queue for later. */
-import type { Delivery } from '../amqp/broker.ts'
+import type { Incoming } from '../amqp/broker.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/outcome.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
@@ -30,7 +30,7 @@ interface Read {
   readonly source: Source
   readonly progress: Progress
   readonly event: CloudEvent
-  readonly delivery: Delivery
+  readonly incoming: Incoming
 }
 
 /** For how long a message is put off if this process has no handler for it, in ms; doubled each time. */
@@ -47,9 +47,9 @@ export class Forwarder {
   }
 
   /** Counts an attempt, because a worker was lost that had begun this message. */
-  async handleCrash(source: Source, delivery: Delivery, progress: Progress): Promise<void> {
+  async handleCrash(source: Source, incoming: Incoming, progress: Progress): Promise<void> {
     const { republisher, lost, store } = this.#options
-    const unread = { delivery, event: undefined }
+    const unread = { incoming, event: undefined }
     const job = jobOf(source, progress, undefined, store.clock.monotonicMs())
     const failed = progress.failed + 1
     const known = {
@@ -64,27 +64,27 @@ export class Forwarder {
     const { attempts } = source.task.retry
     if (failed >= attempts) await republisher.archive(unread, source.queue, known, { reason: 'crashed', error })
     else await republisher.returnLater(unread, source, known, delayMs(failed, source.task.retry, store.clock.random()))
-    delivery.ack()
+    incoming.ack()
   }
 
   /** Puts off a message whose group this process does not have; in a deploy another process may have it. */
-  async putOffUnknownGroup(delivery: Delivery, queue: string): Promise<void> {
+  async putOffUnknownGroup(incoming: Incoming, queue: string): Promise<void> {
     const { republisher } = this.#options
-    const received = { delivery, event: undefined }
-    const progress = progressOf(delivery)
+    const received = { incoming, event: undefined }
+    const progress = progressOf(incoming)
     const to = { queue, stepFor: (ms: number) => republisher.names.stepFor(ms, new Set()) }
     const error = JSON.stringify({ code: 'SLUICE_EVENT_REFUSED', message: 'it names no queue' })
     if (queue === '') await republisher.archive(received, queue, progress, { reason: 'refused', error })
     else await republisher.returnLater(received, to, progress, strayMs.least)
-    delivery.ack()
+    incoming.ack()
   }
 
   /** Archives a message that is no event. */
-  async archiveRefused(source: Source, delivery: Delivery, progress: Progress, cause: unknown): Promise<void> {
+  async archiveRefused(source: Source, incoming: Incoming, progress: Progress, cause: unknown): Promise<void> {
     const outcome = { reason: 'refused', error: describe(cause) }
     this.#options.store.log.warn(SluiceError.is(cause) ? cause.message : String(cause), { queue: source.queue })
-    await this.#options.republisher.archive({ delivery, event: undefined }, source.queue, progress, outcome)
-    delivery.ack()
+    await this.#options.republisher.archive({ incoming, event: undefined }, source.queue, progress, outcome)
+    incoming.ack()
   }
 
   /** Puts off a message without a handler here; in a deploy another process of the service may have it. */
@@ -101,7 +101,7 @@ export class Forwarder {
       const delayMs = Math.min(strayMs.most, strayMs.least * 2 ** Math.min(strays - 1, 10))
       await republisher.returnLater(read, source, { ...progress, strays }, delayMs)
     }
-    read.delivery.ack()
+    read.incoming.ack()
   }
 
   /**
@@ -109,11 +109,11 @@ export class Forwarder {
    * deliveries that it has already.
    */
   async sendToStore(read: Read, handlers: readonly string[]): Promise<void> {
-    const { source, progress, event, delivery } = read
+    const { source, progress, event, incoming } = read
     const { service, sender, republisher } = this.#options
     // A replayed event is to be handled again, once for each time that it was in the archive.
     const what = [nameOf(event), ...(progress.replayOf === undefined ? [] : [progress.replayOf])]
-    const input = { service, event, ...(progress.isDoubtful || delivery.isRedelivered ? { again: true } : {}) }
+    const input = { service, event, ...(progress.isDoubtful || incoming.isRedelivered ? { again: true } : {}) }
     for (const handler of handlers) {
       const idempotencyKey = [service, handler, ...what].join('/').slice(0, 512)
       try {
@@ -125,7 +125,7 @@ export class Forwarder {
         await republisher.archive(read, source.queue, { ...progress, handler }, outcome)
       }
     }
-    delivery.ack()
+    incoming.ack()
   }
 }
 

@@ -25,7 +25,7 @@ export interface HandlingOptions {
 }
 
 /** A message for one handler. */
-interface Turn {
+interface Run {
   readonly message: MessageInHand
   readonly handler: string
 }
@@ -37,8 +37,8 @@ const elsewhereMs = 1_000
 export class Handling {
   readonly #options: HandlingOptions
   readonly #outlet: Outlet
-  readonly #turns: Turn[] = []
-  readonly #running = new Map<ClaimedJob, Turn>()
+  readonly #runs: Run[] = []
+  readonly #running = new Map<ClaimedJob, Run>()
   #settling = 0
   readonly #aborted = new AbortController()
 
@@ -49,7 +49,7 @@ export class Handling {
 
   /** How many attempts run, wait for a slot, or are being ended. */
   get running(): number {
-    return this.#turns.length + this.#running.size + this.#settling
+    return this.#runs.length + this.#running.size + this.#settling
   }
 
   /** How many slots are free. */
@@ -61,10 +61,10 @@ export class Handling {
   handle(message: MessageInHand, handlers: readonly string[], hasSlot: boolean): void {
     message.open = handlers.length
     this.#options.inHand.add(message)
-    const turns = handlers.map((handler) => ({ message, handler }))
-    if (hasSlot) this.#start(turns)
+    const runs = handlers.map((handler) => ({ message, handler }))
+    if (hasSlot) this.#start(runs)
     else {
-      this.#turns.push(...turns)
+      this.#runs.push(...runs)
       this.begin()
     }
   }
@@ -72,57 +72,57 @@ export class Handling {
   /** Gives back messages whose attempts have not begun, and stops attempts that run. */
   abort(reason: Error): void {
     this.#aborted.abort()
-    for (const turn of this.#turns.splice(0)) void this.#settle(turn, (now) => this.#returnLater(turn, now, 0))
+    for (const run of this.#runs.splice(0)) void this.#settle(run, (now) => this.#returnLater(run, now, 0))
     for (const job of this.#running.keys()) this.#outlet.abort(job, reason)
   }
 
   /** Runs handlers on messages that wait, as many as there are slots for. */
   begin(): void {
-    const turns: Turn[] = []
+    const runs: Run[] = []
     for (let free = this.#outlet.free(); free > 0;) {
-      const turn = this.#turns.shift()
-      if (turn === undefined) break
+      const run = this.#runs.shift()
+      if (run === undefined) break
       // A message whose connection was lost before it began is delivered again, here or elsewhere.
-      if (!this.#options.inHand.keeps(turn.message)) this.#options.inHand.giveBack(turn.message)
+      if (!this.#options.inHand.keeps(run.message)) this.#options.inHand.giveBack(run.message)
       else {
-        turns.push(turn)
+        runs.push(run)
         free--
       }
     }
-    if (turns.length > 0) this.#start(turns)
+    if (runs.length > 0) this.#start(runs)
     this.#options.freed()
     this.#options.settled()
   }
 
-  #start(turns: readonly Turn[]): void {
+  #start(runs: readonly Run[]): void {
     const { clock } = this.#options.store
-    const jobs = turns.map((turn) => {
-      const job = this.#job(turn, clock.monotonicMs())
-      turn.message.isBegun = true
-      this.#running.set(job, turn)
+    const jobs = runs.map((run) => {
+      const job = this.#job(run, clock.monotonicMs())
+      run.message.isBegun = true
+      this.#running.set(job, run)
       return job
     })
     this.#options.listener.begun(jobs)
     this.#outlet.start(jobs)
   }
 
-  #job({ message: { source, progress, event }, handler }: Turn, nowMs: number): ClaimedJob {
+  #job({ message: { source, progress, event }, handler }: Run, nowMs: number): ClaimedJob {
     return jobOf(source, progress, { service: this.#options.service, handler, event }, nowMs)
   }
 
   #endAttempt(job: ClaimedJob, outcome: Outcome): void {
-    const turn = this.#running.get(job)
-    if (turn === undefined) return
+    const run = this.#running.get(job)
+    if (run === undefined) return
     this.#running.delete(job)
     const { listener } = this.#options
     if (listener.wants(outcome)) listener.ended(job, outcome)
-    void this.#settle(turn, (progress) => this.#end(turn, progress, outcome))
+    void this.#settle(run, (progress) => this.#end(run, progress, outcome))
     this.begin()
   }
 
-  /** Carries out the end of a turn, and then acknowledges its message if this was the message's last turn. */
-  async #settle(turn: Turn, carry: (progress: Progress) => Promise<void> | undefined): Promise<void> {
-    const { message, handler } = turn
+  /** Carries out the end of a run, and then acknowledges its message if this was the message's last run. */
+  async #settle(run: Run, carry: (progress: Progress) => Promise<void> | undefined): Promise<void> {
+    const { message, handler } = run
     this.#settling++
     try {
       const carried = carry({ ...message.progress, handler })
@@ -135,7 +135,7 @@ export class Handling {
     } catch (error) {
       // It may have arrived before.
       const repeat = () => carry({ ...message.progress, handler, isDoubtful: true })
-      if (!(await this.#options.inHand.insist(() => message.delivery.isInHand, repeat, error, this.#aborted.signal))) {
+      if (!(await this.#options.inHand.insist(() => message.incoming.isInHand, repeat, error, this.#aborted.signal))) {
         this.#options.inHand.giveBack(message)
         return
       }
@@ -147,29 +147,29 @@ export class Handling {
     if (message.open === 0) this.#options.inHand.acknowledge(message)
   }
 
-  #end(turn: Turn, progress: Progress, outcome: Outcome): Promise<void> | undefined {
-    const { message } = turn
+  #end(run: Run, progress: Progress, outcome: Outcome): Promise<void> | undefined {
+    const { message } = run
     const counted = { ...progress, attempt: progress.attempt + 1 }
     switch (outcome.kind) {
       case 'done':
       case 'discard':
         return undefined
       case 'retry':
-        return this.#returnLater(turn, { ...counted, failed: progress.failed + 1 }, outcome.delayMs)
+        return this.#returnLater(run, { ...counted, failed: progress.failed + 1 }, outcome.delayMs)
       case 'throttled':
-        return this.#returnLater(turn, { ...counted, throttled: progress.throttled + 1 }, outcome.delayMs)
+        return this.#returnLater(run, { ...counted, throttled: progress.throttled + 1 }, outcome.delayMs)
       case 'interrupt':
-        return this.#returnLater(turn, { ...counted, isDoubtful: true }, 0)
+        return this.#returnLater(run, { ...counted, isDoubtful: true }, 0)
       case 'failed':
         return this.#options.republisher.archive(message, message.source.queue, counted, outcome)
       default:
         // The handler put the event off, or another process has the handler.
-        return this.#returnLater(turn, progress, 'delayMs' in outcome ? outcome.delayMs : elsewhereMs)
+        return this.#returnLater(run, progress, 'delayMs' in outcome ? outcome.delayMs : elsewhereMs)
     }
   }
 
-  #returnLater({ message }: Turn, progress: Progress, delayMs: number): Promise<void> {
-    const { turn = 0 } = progress
-    return this.#options.republisher.returnLater(message, message.source, { ...progress, turn: turn + 1 }, delayMs)
+  #returnLater({ message }: Run, progress: Progress, delayMs: number): Promise<void> {
+    const { copy = 0 } = progress
+    return this.#options.republisher.returnLater(message, message.source, { ...progress, copy: copy + 1 }, delayMs)
   }
 }

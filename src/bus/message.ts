@@ -1,5 +1,5 @@
-/** Writes an event as a message, and reads it: CloudEvents in JSON, with the history of its delivery in a header. */
-import type { Delivery } from '../amqp/broker.ts'
+/** Writes an event as a message, and reads it: CloudEvents in JSON, with its history in a header. */
+import type { Incoming } from '../amqp/broker.ts'
 import type { Message, Properties } from '../amqp/publisher.ts'
 import type { Known } from '../claim/claimed-job.ts'
 import { UsageError } from '../core/errors.ts'
@@ -10,9 +10,9 @@ import { eventOfTask, retryHeaders, idOf, isTask } from './celery-message.ts'
 import { again, eventsExchange } from './names.ts'
 
 /** The parts of a message that were received. */
-type Received = Pick<Delivery, 'body' | 'properties' | 'routingKey'>
+type Received = Pick<Incoming, 'body' | 'properties' | 'routingKey'>
 
-/** The history of a delivery; a fresh message has none. */
+/** The history of a message; a fresh one has none. */
 export interface Progress extends Known {
   /** The routing key with which it was published. */
   readonly type: string
@@ -27,10 +27,10 @@ export interface Progress extends Known {
   /** Attempts before it was replayed; the others count those since then. */
   readonly earlier?: number
   /** How often it was sent on without a counted attempt that shows it: each copy has a higher number than the one before. */
-  readonly turn?: number
+  readonly copy?: number
 }
 
-const progressHeader = 'sluice-delivery'
+const progressHeader = 'sluice-history'
 const cloudEvents = 'application/cloudevents+json'
 
 /** Returns the message of a fresh event. */
@@ -44,7 +44,7 @@ export function markRepeated(message: Message): Message {
   return { ...message, properties: { ...message.properties, headers: { ...message.properties?.headers, ...again } } }
 }
 
-/** Reads the history of a delivery. A header that other programs wrote counts as none. */
+/** Reads the history of a message. A header that other programs wrote counts as none. */
 export function progressOf({ properties, routingKey }: Received): Progress {
   const headers: Record<string, unknown> = properties.headers ?? {}
   // A replica in Python leaves only this of an event's history when it tries the event again.
@@ -63,8 +63,8 @@ export function progressOf({ properties, routingKey }: Received): Progress {
   if (typeof text !== 'string') return fresh
   try {
     const read = JSON.parse(text) as Progress
-    const { elsewhere = [], handler = '', replayOf = '', turn = 0, earlier = 0 } = read
-    const counts = [read.attempt, read.failed, read.throttled, read.crashes, read.strays, turn, earlier]
+    const { elsewhere = [], handler = '', replayOf = '', copy = 0, earlier = 0 } = read
+    const counts = [read.attempt, read.failed, read.throttled, read.crashes, read.strays, copy, earlier]
     const areCounts = counts.every((count) => Number.isSafeInteger(count) && count >= 0)
     const areTexts = [read.type, handler, replayOf].every((one) => typeof one === 'string')
     if (!areCounts || !areTexts || !Array.isArray(elsewhere)) return fresh
@@ -173,14 +173,14 @@ function envelopeOf(value: unknown): CloudEvent {
  */
 export function keyOf(
   queue: string,
-  delivery: Delivery,
-  { type, handler = '', attempt, earlier = 0, turn = 0 }: Progress,
+  incoming: Incoming,
+  { type, handler = '', attempt, earlier = 0, copy = 0 }: Progress,
 ): string | undefined {
-  const id = idOf(delivery.properties as Properties)
+  const id = idOf(incoming.properties as Properties)
   if (id === undefined) return undefined
   // Other programs may give all of their messages the same id.
-  const own = hasOwnId(delivery, id) ? '' : hash64(delivery.body.toString('latin1'))
-  return `${attempt + earlier + turn} ${queue} ${handler} ${type} ${id} ${own}`
+  const own = hasOwnId(incoming, id) ? '' : hash64(incoming.body.toString('latin1'))
+  return `${attempt + earlier + copy} ${queue} ${handler} ${type} ${id} ${own}`
 }
 
 /** Returns the key of the last place in a chain. */

@@ -1,5 +1,5 @@
 /** The messages that a consumer has in hand, and those that it had, to recognise messages that arrive again. */
-import type { Delivery } from '../amqp/broker.ts'
+import type { Incoming } from '../amqp/broker.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import { RecentMap } from '../core/recent-map.ts'
@@ -16,7 +16,7 @@ export interface MessageInHand {
   readonly queue: string
   readonly progress: Progress
   readonly event: CloudEvent
-  delivery: Delivery
+  incoming: Incoming
   /** How many handlers have not had it. */
   open: number
   /** A handler has begun. */
@@ -24,7 +24,7 @@ export interface MessageInHand {
   /** What became of it was published: it goes on elsewhere. */
   isSentOn?: boolean
   /** Copies that came meanwhile, which are settled with it. */
-  copies?: Delivery[]
+  copies?: Incoming[]
 }
 
 /** What a process knows of a message: it has handled it, or has it in hand. */
@@ -83,15 +83,15 @@ export class MessagesInHand {
   }
 
   /** Settles a copy of a message that was handled; one of a message in hand is settled with that. Returns whether it is one. */
-  takeCopy(key: string, delivery: Delivery): boolean {
+  takeCopy(key: string, incoming: Incoming): boolean {
     const message = this.get(key)
     if (message === undefined) {
       if (!this.isKnown(key)) return false
       // The server missed the acknowledgement, or the publisher the confirmation of the first copy.
-      delivery.ack()
-    } else if (message.delivery.isInHand) (message.copies ??= []).push(delivery)
+      incoming.ack()
+    } else if (message.incoming.isInHand) (message.copies ??= []).push(incoming)
     // Its connection was lost, but not this process.
-    else message.delivery = delivery
+    else message.incoming = incoming
     return true
   }
 
@@ -99,8 +99,8 @@ export class MessagesInHand {
    * Returns whether this process is to handle a message that it has. If the connection of one that has begun was lost, the replica that
    * gets it again leaves it to this process, unless it cannot be recognised.
    */
-  keeps({ key, delivery, isBegun }: MessageInHand): boolean {
-    return delivery.isInHand || (isBegun === true && key !== undefined)
+  keeps({ key, incoming, isBegun }: MessageInHand): boolean {
+    return incoming.isInHand || (isBegun === true && key !== undefined)
   }
 
   /** Adds a message in hand. */
@@ -111,15 +111,15 @@ export class MessagesInHand {
   /** Gives a message back. */
   giveBack(message: MessageInHand): void {
     this.#remove(message)
-    message.delivery.reject({ requeue: true })
+    message.incoming.reject({ requeue: true })
     for (const copy of message.copies ?? []) copy.reject({ requeue: true })
   }
 
   /** Acknowledges a message that was handled. */
   acknowledge(message: MessageInHand): void {
-    const { key, delivery, copies = [], progress, isSentOn = false } = message
+    const { key, incoming, copies = [], progress, isSentOn = false } = message
     this.#remove(message)
-    delivery.ack()
+    incoming.ack()
     for (const copy of copies) copy.ack()
     // If each handler of a group had it, what it was sent on as is a chain of its own.
     if (key !== undefined) this.recordHandled(key, !isSentOn || progress.handler === undefined)

@@ -214,8 +214,8 @@ export async function divide(
     if (!moves.some(({ from, to }) => from.queue === queue && to !== source)) continue
     await broker.use(async (channel) => {
       const moveOne = async (message: GetMessage) => {
-        const received = { delivery: receivedOf(message), event: undefined }
-        const known = progressOf(received.delivery)
+        const received = { incoming: receivedOf(message), event: undefined }
+        const known = progressOf(received.incoming)
         const progress = { ...known, isDoubtful: known.isDoubtful || message.fields.redelivered }
         const places = placesOf(progress, queue, sources, moves)
         const isOwn = source.handlers.some(({ pattern }) => matches(pattern, progress.type))

@@ -6,7 +6,7 @@ import { countForStatement } from '../core/payload.ts'
 const most = 500
 
 /** An event that is to be recorded. */
-interface Turn<T> {
+interface Queued<T> {
   readonly one: T
   readonly done: () => void
 }
@@ -16,7 +16,7 @@ export class Order<T> {
   readonly #record: (one: T) => Promise<void>
   readonly #insist: (one: T, error: unknown) => Promise<void>
   readonly #lengthOf: (one: T) => number
-  #waiting: Turn<T>[] = []
+  #waiting: Queued<T>[] = []
   #isWorking = false
 
   /**
@@ -49,9 +49,9 @@ export class Order<T> {
       // What has arrived with the first one is recorded together with it.
       await new Promise((resolve) => setImmediate(resolve))
       const count = countForStatement(this.#waiting, most, ({ one }) => this.#lengthOf(one))
-      const turns = this.#waiting.splice(0, count)
-      const tried = await Promise.allSettled(turns.map(({ one }) => this.#record(one)))
-      for (const [i, { one, done }] of turns.entries()) {
+      const queued = this.#waiting.splice(0, count)
+      const tried = await Promise.allSettled(queued.map(({ one }) => this.#record(one)))
+      for (const [i, { one, done }] of queued.entries()) {
         const its = tried[i]
         if (its?.status === 'rejected') await this.#insist(one, its.reason)
         done()

@@ -79,7 +79,7 @@ export class QueueReader {
   }
 }
 
-/** Whether two deliveries have the same message. A server adds headers of its own to one that comes again. */
+/** Whether the same message was received twice. A server adds headers of its own to one that comes again. */
 function isSame(one: GetMessage, other: GetMessage): boolean {
   const identify = ({ properties: { messageId, headers = {} } }: GetMessage) =>
     JSON.stringify([messageId, ...Object.entries(headers).filter(([name]) => name.startsWith('sluice-'))])

@@ -5,7 +5,7 @@
  */
 import { randomUUID } from 'node:crypto'
 import type { ConsumeMessage } from 'amqplib'
-import type { Broker, Delivery } from '../amqp/broker.ts'
+import type { Broker, Incoming } from '../amqp/broker.ts'
 import type { Consumer } from '../amqp/consumer.ts'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
@@ -102,7 +102,7 @@ export class Replicas {
     })
     const onAttached = (isAttached: boolean) => isAttached && this.#announce()
     const options = { prefetch: 1, noAck: true, onAttached }
-    this.#consumer ??= broker.consume(this.#queue, options, (delivery) => this.#receive(delivery))
+    this.#consumer ??= broker.consume(this.#queue, options, (incoming) => this.#receive(incoming))
     await this.#consumer.catch((error: unknown) => {
       this.#consumer = undefined
       throw error
@@ -179,7 +179,7 @@ export class Replicas {
     close()
   }
 
-  #receive({ body, properties }: Pick<Delivery, 'body' | 'properties'>): void {
+  #receive({ body, properties }: Pick<Incoming, 'body' | 'properties'>): void {
     const { from, n, keys, handled = [], inHand = [], isLast = false, event } = read(body)
     if (event !== undefined) return this.#send({ n, ...this.#options.find(event) }, String(properties.replyTo))
     if (from === '' || from === this.#queue) return

@@ -1,5 +1,5 @@
 /** Publishes received messages again: as a later attempt, which waits in a queue, or into the archive. */
-import type { Broker, Delivery } from '../amqp/broker.ts'
+import type { Broker, Incoming } from '../amqp/broker.ts'
 import { publishOrDeclare } from '../amqp/publish-errors.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
@@ -12,7 +12,7 @@ import type { Source } from './source.ts'
 
 /** A message that was received, and its event, if it could be read. */
 export interface ReceivedEvent {
-  readonly delivery: Pick<Delivery, 'body' | 'properties' | 'routingKey'>
+  readonly incoming: Pick<Incoming, 'body' | 'properties' | 'routingKey'>
   readonly event: CloudEvent | undefined
 }
 
@@ -79,16 +79,16 @@ export class Republisher {
 
   /** Returns a message to its queue after a delay, in ms; 0: at once. Resolves when that is confirmed. */
   async returnLater(
-    { delivery, event }: ReceivedEvent,
+    { incoming, event }: ReceivedEvent,
     { queue, stepFor }: Pick<Source, 'queue' | 'stepFor'>,
     progress: Progress,
     delayMs: number,
   ): Promise<void> {
     const step = stepFor(delayMs)
-    if (step === 0) return this.#broker.publish(copyOf(delivery, event, progress, { routingKey: queue }))
+    if (step === 0) return this.#broker.publish(copyOf(incoming, event, progress, { routingKey: queue }))
     await this.#declareStep(step)
     const { to, headers } = this.names.retryTo(step, queue, progress.type)
-    const message = copyOf(delivery, event, progress, to, headers)
+    const message = copyOf(incoming, event, progress, to, headers)
     // If the delay is shorter than the step, the message itself expires earlier.
     const expirationMs = Math.ceil(delayMs)
     const early = expirationMs < step ? { expirationMs } : {}
@@ -102,7 +102,7 @@ export class Republisher {
 
   /** Puts a message into the archive, if there is one. Resolves when that is confirmed. */
   async archive(
-    { delivery, event }: ReceivedEvent,
+    { incoming, event }: ReceivedEvent,
     queue: string,
     progress: Progress,
     failure: Failure,
@@ -118,7 +118,7 @@ export class Republisher {
     if (archiveTopology === undefined)
       return this.#log.error('an event has failed for good, and there is no archive', { progress, failure: kept })
     const to = { routingKey: archive }
-    const message = copyOf(delivery, event, progress, to, { [failureHeader]: JSON.stringify(kept) })
+    const message = copyOf(incoming, event, progress, to, { [failureHeader]: JSON.stringify(kept) })
     await publishOrDeclare(
       () => this.#broker.publish(message),
       () => this.#broker.declare(archiveTopology),

@@ -5,7 +5,7 @@
  * once, because other replicas get a question about it, it takes a slot meanwhile, so that no process fetches more than it has slots.
  */
 import type { Channel } from 'amqplib'
-import type { Broker, Delivery } from '../amqp/broker.ts'
+import type { Broker, Incoming } from '../amqp/broker.ts'
 import { Received, type Verdict } from '../amqp/consumer.ts'
 import { publishOrDeclare } from '../amqp/publish-errors.ts'
 import { codeOf } from '../core/errors.ts'
@@ -21,7 +21,7 @@ export interface SuspectsOptions {
   /** Returns how many could begin now. */
   free(): number
   /** Begins one of them; `queue`: that of its group. */
-  take(delivery: Delivery, queue: string): Promise<void> | undefined
+  take(incoming: Incoming, queue: string): Promise<void> | undefined
   /** Resolves when the server has carried out all acknowledgements so far. */
   synced(): Promise<unknown>
 }
@@ -48,17 +48,17 @@ export class Suspects {
   }
 
   /** Puts a message into the queue of suspects, and acknowledges it where it was. */
-  async add(delivery: Delivery, progress: Progress, queue: string): Promise<void> {
+  async add(incoming: Incoming, progress: Progress, queue: string): Promise<void> {
     const { broker, names, synced } = this.#options
     this.#adding++
     try {
-      const known = { ...progress, turn: (progress.turn ?? 0) + 1, isDoubtful: true }
-      const message = copyOf(delivery, undefined, known, { routingKey: names.suspects }, { [queueHeader]: queue })
+      const known = { ...progress, copy: (progress.copy ?? 0) + 1, isDoubtful: true }
+      const message = copyOf(incoming, undefined, known, { routingKey: names.suspects }, { [queueHeader]: queue })
       await publishOrDeclare(
         () => broker.publish(message),
         () => broker.declare(names.suspectsTopology),
       )
-      delivery.ack()
+      incoming.ack()
       // If the message began before that, it could crash this process while the server has both copies.
       await synced()
     } finally {
@@ -124,12 +124,12 @@ export class Suspects {
       inHand.add(message.fields.deliveryTag)
       const group: unknown = message.properties.headers?.[queueHeader]
       void this.#count(received, take(received, typeof group === 'string' ? group : ''))
-      // By then the handler has done the work of its first turn.
+      // By then the handler has done the work of its first run.
       await new Promise<void>((resolve) => setImmediate(resolve))
     }
   }
 
-  async #count(received: Delivery, taken: Promise<void> | undefined): Promise<void> {
+  async #count(received: Incoming, taken: Promise<void> | undefined): Promise<void> {
     if (taken === undefined) return
     this.#taking++
     try {

@@ -10,7 +10,7 @@ import { RedisWatch } from './redis-watch.ts'
 import type { WireMessage } from './wire.ts'
 
 /** A message in hand. Each of its methods ends that; false: another worker has the message by now. A call that fails may be repeated. */
-export interface RedisDelivery {
+export interface RedisIncoming {
   readonly queue: string
   readonly message: WireMessage
   /** A worker had it before, and may have begun it. */
@@ -40,7 +40,7 @@ export interface RedisConsumerOptions extends RedisPlace {
   heldForMs?: number
   /** Counts the messages. */
   traffic?: Traffic | undefined
-  onMessage: (delivery: RedisDelivery) => unknown
+  onMessage: (incoming: RedisIncoming) => unknown
 }
 
 /** Redis cannot wait for several lists and note what it takes in one step, so this looks again, no sooner than after this time. */

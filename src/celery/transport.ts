@@ -1,5 +1,5 @@
 /** RabbitMQ as the carrier of the codec's messages. */
-import { type Broker, type Delivery, openBroker } from '../amqp/broker.ts'
+import { type Broker, type Incoming, openBroker } from '../amqp/broker.ts'
 import type { Headers } from '../amqp/headers.ts'
 import type { Message } from '../amqp/publisher.ts'
 import { systemClock } from '../core/clock.ts'
@@ -85,14 +85,14 @@ class AmqpCarrier implements Carrier {
     const how = { prefetch: keptMost, noAck: !isKept, onAttached }
     const ends = new AbortController()
     let pause: Promise<void> | undefined
-    const consumer = await this.#broker.consume(queue, how, async (delivery) => {
-      const isForeign = (await onMessage(readDelivery(delivery))) === false
+    const consumer = await this.#broker.consume(queue, how, async (incoming) => {
+      const isForeign = (await onMessage(readIncoming(incoming))) === false
       if (!isKept) return
-      if (!isForeign) return void delivery.ack()
+      if (!isForeign) return void incoming.ack()
       // One pause for all that arrive during it.
       pause ??= systemClock.sleep(foreignMs, ends.signal, false).then(() => (pause = undefined))
       await pause
-      delivery.reject({ requeue: true })
+      incoming.reject({ requeue: true })
     })
     return async () => {
       await consumer.cancel()
@@ -105,8 +105,8 @@ class AmqpCarrier implements Carrier {
   }
 }
 
-/** A delivery as the codec reads it. */
-export function readDelivery({ body, properties }: Pick<Delivery, 'body' | 'properties'>): WireMessage {
+/** A received message as the codec reads it. */
+export function readIncoming({ body, properties }: Pick<Incoming, 'body' | 'properties'>): WireMessage {
   const { contentType, contentEncoding, correlationId, replyTo, priority, headers } = properties as {
     contentType?: string
     contentEncoding?: string

@@ -14,7 +14,7 @@ import type { JobKey } from './outlet.ts'
 const doubtMs = 100
 const soonMs = doubtMs - 1
 /** How long before its instant, in ms, a job is recorded at the latest; the time that the last statement took is added. */
-const leadMs = 10
+const spareMs = 10
 
 /** Jobs of which one statement records that they begin. */
 export interface Beginning {
@@ -75,7 +75,7 @@ export class Begins {
     for (const job of later.toSorted((a, b) => instantOf(a) - instantOf(b))) {
       // Most are recorded with ends, and need no statement of their own.
       if (this.#jobs.get(job) !== false) continue
-      await sleepUntil(clock, instantOf(job) - Math.min(leadMs + this.#tookMs, doubtMs))
+      await sleepUntil(clock, instantOf(job) - Math.min(spareMs + this.#tookMs, doubtMs))
       if (this.#jobs.get(job) === false && !recordNow()) this.takeNext()?.failed()
     }
   }

@@ -3,7 +3,7 @@ import { type Span, StoreClock } from '../core/clock.ts'
 import { StoreError, codeOf } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { userName } from '../core/parked.ts'
-import { reach } from '../core/probe.ts'
+import { reach } from '../core/test-points.ts'
 import { retryPauseMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import type { KeptSlot } from '../store/send.ts'
@@ -39,7 +39,7 @@ interface Answer {
   since: string | null
   jobs: string | null
   redis_epoch: string | null
-  probing: boolean | null
+  on_trial: boolean | null
   instants: string[] | null
   took_us: string | null
   wake: string[] | null
@@ -287,7 +287,7 @@ export class Claims {
     if (row.instants !== null) setInstants(jobs, row.instants, Number(row.now_us), grantedMs, decided)
     if (row.redis_epoch !== null) for (const job of jobs) job.epoch = row.redis_epoch
     // A repeated claim does not show it: accepting buckets that were not refused does nothing.
-    if (row.probing === true || isRepeated) for (const job of jobs) job.isProbe = true
+    if (row.on_trial === true || isRepeated) for (const job of jobs) job.isTrial = true
     return jobs
   }
 

@@ -34,7 +34,7 @@ create or replace function engine.claim_jobs(
   p_claim uuid, p_worker bigint, p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
   p_since bigint default null, p_wide boolean default false, p_ahead integer default 0,
   out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text,
-  out redis_epoch text, out probing boolean, out instants bigint[], out took_us bigint, out wake bigint[],
+  out redis_epoch text, out on_trial boolean, out instants bigint[], out took_us bigint, out wake bigint[],
   out stale bigint[], out announced boolean, out due boolean, out outcome text)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
@@ -51,11 +51,11 @@ begin
   if v_facts.restarted then return; end if;
   -- This comes before buckets are locked: a claim that has to wait here holds none of them.
   if v_facts.stores > 0 then redis_epoch := engine.lock_redis_epoch(); end if;
-  v_begun := engine.limiter_time(v_facts.clock_lead_us, v_facts.watched, p_cap);
+  v_begun := engine.limiter_time(v_facts.clock_offset_us, v_facts.watched, p_cap);
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
   if v_facts.known then jobs := ''; again := true; return; end if;
   v_classes := engine.find_classes(v_facts.queues, p_tasks, v_facts.labels, v_begun, v_since,
-    case when v_facts.gates then to_timestamp((v_begun - v_facts.clock_lead_us) / 1e6) end);
+    case when v_facts.gates then to_timestamp((v_begun - v_facts.clock_offset_us) / 1e6) end);
   announced := 0 = any (v_classes.active); again := announced;
   v_able := array_remove(v_classes.active, 0::bigint);
   if v_classes.labelled then
@@ -78,7 +78,7 @@ begin
     end if;
     perform engine.record_class_states(v_read.news, v_claimed.of, v_claimed.taken);
     now_us := v_claimed.now_us; waited_us := greatest(now_us - v_begun, 0); jobs := v_claimed.jobs;
-    probing := v_claimed.probing; stale := v_claimed.stale; instants := v_claimed.instants;
+    on_trial := v_claimed.on_trial; stale := v_claimed.stale; instants := v_claimed.instants;
     -- Classes that were left out are read at once, unless these gave nothing, and will give nothing soon.
     again := again or v_claimed.again or v_read.rest
       or (v_read.partly and (v_claimed.granted > 0 or (v_plain and not v_claimed.soon)));
@@ -102,5 +102,5 @@ begin
         where l.class = c.id and l.due > v_since and l.id <> 0 order by l.due limit 1) w));
   end if;
   if instants is not null then
-    took_us := engine.limiter_time(v_facts.clock_lead_us, v_facts.watched, p_cap) - now_us; end if;
+    took_us := engine.limiter_time(v_facts.clock_offset_us, v_facts.watched, p_cap) - now_us; end if;
 end $$;

@@ -29,10 +29,10 @@ begin
   end if;
   v_locked := engine.lock_buckets(v_lane.buckets);
   v_room := engine.read_claim_room(v_lane.buckets, '{}', v_lane.buckets, array[v_lane.id], p_claimer.cap);
-  v_claimed.now_us := v_room.now_us; v_claimed.probing := v_room.probing;
+  v_claimed.now_us := v_room.now_us; v_claimed.on_trial := v_room.on_trial;
   if v_room.stale is not null then v_claimed.fits := false; return v_claimed; end if;
   v_jobs := engine.count_lone_jobs(p_claimer, v_lane, v_room, p_news.counts[1]);
-  v_claimed.probing := v_claimed.probing or v_jobs.probing;
+  v_claimed.on_trial := v_claimed.on_trial or v_jobs.on_trial;
   v_ahead := v_jobs.ahead;
   v_lane.bound := case when v_lane.list is null then p_news.bounds[1] else least(v_lane.bound, p_news.bounds[1]) end;
   if v_jobs.take > 0 then
@@ -63,7 +63,7 @@ begin
     engine.find_denying_buckets(array[v_lane],
       array[case when v_move.more is false then 0 else coalesce(v_jobs.blocked, 0) end], v_lane.buckets, v_room.rooms),
     v_lane.buckets, case when v_move.lane is not null then array[v_move] else '{}' end);
-  perform engine.update_lists(v_room.now_us, array[v_lane], v_next, v_lane.buckets[v_ahead.deciding], v_ahead.lead);
+  perform engine.update_lists(v_room.now_us, array[v_lane], v_next, v_lane.buckets[v_ahead.deciding], v_ahead.early_us);
   -- A sender that saw it blocked notified nobody.
   v_claimed.soon := v_claimed.soon or v_lane.list <> 0 and v_next is not null and v_next[1].list is null;
   return v_claimed;

@@ -30,7 +30,7 @@ export interface ClaimedJob {
   /** The epoch to present to a second limiter. */
   epoch?: string
   /** The vendor has refused requests of one of the buckets: the claim has the job to find out whether it accepts again. */
-  isProbe?: boolean
+  isTrial?: boolean
   /** The id of its grant in Redis; undefined: it has none there. */
   grant?: string
   seq: number

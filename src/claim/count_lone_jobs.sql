@@ -4,16 +4,16 @@
 -- take: how many jobs the claim takes
 -- blocked: the position of the bucket that allows no more; null: no bucket denied it
 -- ahead: null: nothing is granted ahead, so lists are due when their buckets have room
--- probing: a bucket that cannot try its vendor now (`engine.refuse_buckets`) can do so at one of the instants of ahead
+-- on_trial: a bucket that cannot try its vendor now (`engine.refuse_buckets`) can do so at one of the instants of ahead
 create or replace function engine.count_lone_jobs(
   p_claimer engine.claimer, p_lane sluice.lane, p_room engine.claim_room, p_arrived bigint,
-  out take integer, out blocked integer, out ahead engine.ahead, out probing boolean)
+  out take integer, out blocked integer, out ahead engine.ahead, out on_trial boolean)
 language plpgsql as $$
 declare
   v_room engine.room;
   v_free bigint := 2147483647;
 begin
-  probing := false;
+  on_trial := false;
   foreach v_room in array p_room.rooms loop
     if v_room.avail < v_free then v_free := v_room.avail; blocked := v_room.ord; end if;
   end loop;
@@ -31,7 +31,7 @@ begin
   if ahead.instants is null then return; end if;
   take := cardinality(ahead.instants);
   foreach v_room in array ahead.rooms loop
-    probing := probing or v_room.probe > 0;  -- as in `engine.decide_claim`
+    on_trial := on_trial or v_room.trial_us > 0;  -- as in `engine.decide_claim`
     if v_room.avail < take then take := v_room.avail; blocked := v_room.ord; end if;
   end loop;
   if take <= v_free then

@@ -21,7 +21,7 @@ begin
   v_claimed.now_us := p_claimer.begun; v_claimed.granted := 0; v_claimed.again := false; v_claimed.soon := false;
   if p_claimer.ahead > p_most then
     -- More lanes only if claims grant ahead, because reading a lane costs as much as granting a job.
-    p_most := case when exists (select 1 from sluice.list l where l.class = any (p_classes) and l.lead > 0)
+    p_most := case when exists (select 1 from sluice.list l where l.class = any (p_classes) and l.early_us > 0)
       then least(256, p_claimer.ahead + 1) else p_most end;
   end if;
   v_new := array(
@@ -36,12 +36,12 @@ begin
   v_real := engine.resolve_buckets(p_claimer.worker, p_classes, v_buckets);
   perform engine.lock_buckets(v_real.buckets || v_real.members);
   v_room := engine.read_claim_room(v_real.buckets, v_real.members, v_buckets, v_ids, p_claimer.cap);
-  v_claimed.now_us := v_room.now_us; v_claimed.probing := v_room.probing; v_claimed.stale := v_room.stale;
+  v_claimed.now_us := v_room.now_us; v_claimed.on_trial := v_room.on_trial; v_claimed.stale := v_room.stale;
   if v_room.stale is not null then v_claimed.again := true; return v_claimed; end if;
   if v_real.labels is not null or v_costed or cardinality(p_classes) > 1 then p_claimer.ahead := null; end if;
   v_ahead := engine.grant_lanes_ahead(p_claimer, v_room, v_lanes);
   if v_ahead.instants is not null then  -- a bucket that is held now may grant its trial then
-    v_claimed.probing := exists (select 1 from unnest(v_room.rooms) r where r.probe > 0);
+    v_claimed.on_trial := exists (select 1 from unnest(v_room.rooms) r where r.trial_us > 0);
   end if;
   v_division := engine.divide_room(
     coalesce(cardinality(v_ahead.instants), v_want), v_found, v_room, coalesce(v_ahead.rooms, v_room.rooms));
@@ -51,7 +51,7 @@ begin
   v_claimed.instants := nullif(v_ahead.instants[:v_mark.granted], '{}');
   v_blocked := engine.find_denying_buckets(v_lanes, v_blocked, v_buckets, v_room.rooms);
   v_next := engine.advance_lanes(v_lanes, v_found.turns, v_found.steps, v_blocked, v_buckets, v_mark.moves);
-  perform engine.update_lists(v_room.now_us, v_lanes, v_next, v_buckets[v_ahead.deciding], v_ahead.lead);
+  perform engine.update_lists(v_room.now_us, v_lanes, v_next, v_buckets[v_ahead.deciding], v_ahead.early_us);
   select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken) into v_claimed.of, v_claimed.taken
   from unnest(v_mark.moves) m;
   v_claimed.soon := current_setting('sluice.met_locked', true) is not distinct from 'yes';  -- `engine.try_lock_job`

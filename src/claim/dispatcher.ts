@@ -4,7 +4,7 @@
  */
 import { AsyncResource } from 'node:async_hooks'
 import { type Moment, readMoment } from '../core/clock.ts'
-import { reach } from '../core/probe.ts'
+import { reach } from '../core/test-points.ts'
 import type { KeptSlot } from '../store/send.ts'
 import { type Claimed, type Claimer, type Claims, WorkerLostError } from './claim.ts'
 import type { ClaimedJob } from './claimed-job.ts'

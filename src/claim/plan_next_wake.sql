@@ -4,11 +4,11 @@
 -- left because a label of this worker has no room; such classes do not count. Otherwise the worker sleeps until the
 -- first job is due, or until the bucket that frees first has a unit that no other sleeper will take. A worker takes
 -- all there is when it wakes. If claims grant ahead, it takes as many units as it has slots, at most those that become
--- free until `engine.most_ahead_us`. It takes three times as many if a lead of 80 ms shows that jobs wait beside the
--- slots (`engine.grant_lanes_ahead`), because twice as many jobs as there are slots may (claim/ahead-jobs.ts). A worker
--- that wakes too early finds nothing; when a sleeper would wake so late that units are lost, this worker wakes before
--- it. A claim ahead of time comes a quarter of its lead later: in the simulation of test/claim/sleep.test.ts 8 workers
--- then made 0.33 claims a job at 20/s, and 0.67 without that quarter.
+-- free until `engine.most_ahead_us`. It takes three times as many if its list is due 80 ms early, because that shows
+-- that jobs wait beside the slots (`engine.grant_lanes_ahead`): twice as many as there are slots may
+-- (claim/ahead-jobs.ts). A worker that wakes too early finds nothing; when a sleeper would wake so late that units are
+-- lost, this worker wakes before it. A claim ahead of time comes a quarter of `early_us` later: in the simulation of
+-- test/claim/sleep.test.ts 8 workers then made 0.33 claims a job at 20/s, and 0.67 without that quarter.
 -- p_classes: the worker's classes that no gate holds back
 -- p_tasks: the only tasks of which the worker can start a job now; null: all of its tasks.
 -- p_idle: register the worker as idle
@@ -46,33 +46,33 @@ begin
   end if;
   select w.* into v_wait from (select c from unnest(p_classes) c where c <> all (v_barred)) c (id)
   cross join lateral (
-    select l.id, l.due, l.period, l.slack, l.lead from sluice.list l
+    select l.id, l.due, l.period, l.slack, l.early_us from sluice.list l
     where l.class = c.id and l.due > p_since and l.id <> 0 order by l.due limit 1) w
   order by w.due limit 1;
   if p_labels is not null then
     if v_bar.due < coalesce(v_wait.due, 9223372036854775807) then
       v_wait.id := v_bar.bucket; v_wait.due := v_bar.due; v_wait.period := v_bar.period; v_wait.slack := v_bar.slack;
-      v_wait.lead := 0;
+      v_wait.early_us := 0;
     end if;
   end if;
   if v_wait.id is not null then
-    -- A claim before the list is due finds nothing. So one ahead of time is planned a quarter of the lead later, when
+    -- A claim before the list is due finds nothing. So one ahead of time is planned a quarter of `early_us` later, when
     -- three quarters are left, because the claim before it may come later than planned, and then grants until later.
-    v_free := v_wait.due + v_wait.lead / 4;
-    v_slack := case when v_wait.lead > 0 then 0 else least(v_wait.slack, 50000) end;
+    v_free := v_wait.due + v_wait.early_us / 4;
+    v_slack := case when v_wait.early_us > 0 then 0 else least(v_wait.slack, 50000) end;
     v_late := greatest(0, least(v_wait.period / 20, 5000) - v_slack);
-    v_reach := engine.most_ahead_us() - v_wait.lead * 3 / 4;
-    v_reach := greatest((1 + v_reach / nullif(v_wait.period, 0)) * v_wait.period, v_reach + v_wait.lead / 10);
+    v_reach := engine.most_ahead_us() - v_wait.early_us * 3 / 4;
+    v_reach := greatest((1 + v_reach / nullif(v_wait.period, 0)) * v_wait.period, v_reach + v_wait.early_us / 10);
     for v_wake in
-      select i.wake_at as at, case when v_wait.lead = 0 then v_wait.period + v_late
-             else least(v_wait.period * w.slots * case when v_wait.lead < 80000 then 1 else 3 end, v_reach) end as takes
+      select i.wake_at as at, case when v_wait.early_us = 0 then v_wait.period + v_late
+        else least(v_wait.period * w.slots * case when v_wait.early_us < 80000 then 1 else 3 end, v_reach) end as takes
       from sluice.idle i join sluice.worker w on w.id = i.worker
       where i.bucket = v_wait.id and i.wake_at > p_now and i.worker <> p_worker
         -- A list that is due already has room that this claim gave to a lane with fewer jobs, and is left to nobody.
-        and (v_wait.due > p_now or v_wait.lead > 0) order by 1
+        and (v_wait.due > p_now or v_wait.early_us > 0) order by 1
     loop
-      exit when v_wake.at > v_free + greatest(2 * v_slack, v_wait.period, v_wait.lead);
-      if v_wake.at >= v_free - greatest(v_wait.period / 20, v_wait.lead / 2) then
+      exit when v_wake.at > v_free + greatest(2 * v_slack, v_wait.period, v_wait.early_us);
+      if v_wake.at >= v_free - greatest(v_wait.period / 20, v_wait.early_us / 2) then
         v_free := greatest(v_wake.at, v_free) + v_wake.takes;
       end if;
     end loop;

@@ -14,7 +14,7 @@
 -- p_blocked: by position in p_buckets, the bucket that denied each lane; 0: none did.
 -- jobs: the claimed jobs, as JSON for `decodeJobs` of claim/claimed-job.ts.
 -- instants: when each of the jobs may begin, in order, in the limiter's time; null: all may begin now.
--- probing: the vendor has refused requests of a bucket that may grant one now (`engine.refuse_buckets`).
+-- on_trial: the vendor has refused requests of a bucket that may grant one now (`engine.refuse_buckets`).
 -- stale: buckets whose state has to be rebuilt first (`engine.renew_buckets`), so nothing was granted; null: none.
 -- redis_epoch: the epoch under which the same units can be reserved in Redis; null: no limit is in Redis.
 
@@ -38,10 +38,10 @@ create type engine.candidates as (
 -- members of the pools among them. rooms: what the buckets, and then the members, allow, as `engine.recorded_room`
 -- returns it, without units that are reserved or that waiting takers have the turn for; `engine.append_ledger` goes on
 -- from it. first: lanes that units are reserved for, by position, the oldest reservation first; null: no units of these
--- buckets are reserved. probing, stale: as above.
+-- buckets are reserved. on_trial, stale: as above.
 create type engine.claim_room as (
   now_us bigint, at timestamptz, buckets bigint[], members bigint[], rooms engine.room[], first integer[],
-    probing boolean, stale bigint[]);
+    on_trial boolean, stale bigint[]);
 
 -- The room of buckets, divided among lanes (`engine.divide_room`). take: how many jobs each lane gives. blocked: the
 -- position of the bucket that denied each lane; 0: none did. If some lanes have costs: of, seqs: the lane and the seq
@@ -64,7 +64,7 @@ create type engine.move as (
 -- the next claim may get jobs of the ready lanes that are left. Null: this claim did not look; decide by again and
 -- soon.
 create type engine.claimed as (
-  now_us bigint, granted integer, again boolean, jobs text, soon boolean, probing boolean, fits boolean, of bigint[],
+  now_us bigint, granted integer, again boolean, jobs text, soon boolean, on_trial boolean, fits boolean, of bigint[],
     taken integer[], instants bigint[], stale bigint[], changed boolean);
 
 -- The jobs that a claim marked: how many it has, their JSON (claim/claimed-job.ts), and the move of each lane; the lane
@@ -80,7 +80,7 @@ create type engine.marked as (
 -- bucket has room the list is due.
 create type engine.due_list as (
   class bigint, id bigint, row_id tid, due bigint, far bigint, front bigint, period bigint, slack bigint,
-    need bigint, lead bigint);
+    need bigint, early_us bigint);
 
 -- The arrivals of a class: its lanes, with the first seq and the number of jobs of each; and the state of the class
 -- after they are absorbed (claim/arrivals/read_arrivals.sql). rest: more is left.

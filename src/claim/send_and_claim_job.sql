@@ -33,7 +33,7 @@ begin
     v_is := engine.read_claim_room(v_lane.buckets, '{}', v_lane.buckets, array[p_lane], p_cap);
     foreach v_room in array v_is.rooms loop
       v_life := least(v_life, v_room.life); v_free := least(v_free, v_room.avail); end loop;
-    if v_free > 0 and not v_is.probing and v_is.stale is null then
+    if v_free > 0 and not v_is.on_trial and v_is.stale is null then
       now_us := v_is.now_us; redis_epoch := v_idle.redis_epoch;
       v_seq := nextval('sluice.job_seq_seq');
       -- The claim's row comes before the job's: docs/architecture.md, "Locks".

@@ -18,22 +18,28 @@ const endlessUs = 2 ** 53 - 1
 /** Reads the room of the members of a pool, or of the values that a label has had; undefined: the limit has other keys. */
 export async function keyRooms(sql: Sql, { name, label, pool }: LimitLine): Promise<KeyRoom[] | undefined> {
   if (pool === undefined && label === undefined) return undefined
-  const rows = await sql.query<{ key: string; free: string | null; next: string | null; now: string; lead: string }>(
-    `select k.key, r.avail as free, r.next, n.us as now, n.clock_lead_us as lead
-       from (select engine.limiter_now_us() as us, clock_lead_us from sluice.epoch limit 1) n
+  const rows = await sql.query<{
+    key: string
+    free: string | null
+    next: string | null
+    now: string
+    clock_offset_us: string
+  }>(
+    `select k.key, r.avail as free, r.next, n.us as now, n.clock_offset_us
+       from (select engine.limiter_now_us() as us, clock_offset_us from sluice.epoch limit 1) n
        cross join (select unnest($2::text[]) as key union all
                    select * from (select key from sluice.bucket where name = $1 and $2 is null order by key limit ${keysMax}) b) k
        left join sluice.bucket b on b.id = sluice.hash64($1 || ':' || k.key)
        left join lateral unnest(engine.bucket_room(array[b.id], n.us)) r on b.id is not null order by k.key`,
     [name, pool ?? null],
   )
-  return rows.map(({ key, free, next, now, lead }) => ({
+  return rows.map(({ key, free, next, now, clock_offset_us: offset }) => ({
     key,
     free: free === null ? null : Number(free),
     nextMs:
       next === null || Number(free) > 0 || Number(next) >= endlessUs
         ? null
-        : (Math.max(Number(next), Number(now)) - Number(lead)) / 1_000,
+        : (Math.max(Number(next), Number(now)) - Number(offset)) / 1_000,
   }))
 }
 

@@ -89,13 +89,12 @@ export async function connectInfo(dir: string): Promise<ConnectInfo | undefined>
   if (!fs.existsSync(dir)) return undefined
   const home = fs.realpathSync(dir)
   const user = { user: 'postgres', database: 'postgres' }
-  if (windows) return (await probeSocket(pipeOf(home))) === 'alive' ? { host: pipeOf(home), port, ...user } : undefined
+  if (windows) return (await dialSocket(pipeOf(home))) === 'alive' ? { host: pipeOf(home), port, ...user } : undefined
   const room = path.join(home, 'owner')
   const top = highest(room)
   if (top === 0) return undefined
   const found = read(room, top)
-  if (found === undefined || found.released || (await probe(path.join(room, found.socket))) !== 'alive')
-    return undefined
+  if (found === undefined || found.released || (await dial(path.join(room, found.socket))) !== 'alive') return undefined
   return { host: linkShortPath(home), port, ...user }
 }
 
@@ -125,7 +124,7 @@ async function claim(home: string, room: string, socket: string): Promise<number
  */
 async function isDead(home: string, room: string, top: number): Promise<boolean> {
   const found = read(room, top)
-  const answer = found === undefined ? 'unknown' : await probe(path.join(room, found.socket))
+  const answer = found === undefined ? 'unknown' : await dial(path.join(room, found.socket))
   const who = found === undefined ? 'an unknown process' : `process ${found.pid} on ${found.host}`
   if (answer === 'alive')
     throw new UsageError(
@@ -150,18 +149,18 @@ async function isDead(home: string, room: string, top: number): Promise<boolean>
 /** `refused`: according to this kernel, no process listens. A missing socket or any other error proves nothing. */
 type Answer = 'alive' | 'refused' | 'unknown'
 
-async function probe(socket: string): Promise<Answer> {
-  return await withShortPath(socket, probeSocket)
+async function dial(socket: string): Promise<Answer> {
+  return await withShortPath(socket, dialSocket)
 }
 
-function probeSocket(to: string): Promise<Answer> {
+function dialSocket(to: string): Promise<Answer> {
   return new Promise((resolve) => {
-    const probe = net.connect(to)
-    probe.once('connect', () => {
-      probe.destroy()
+    const connection = net.connect(to)
+    connection.once('connect', () => {
+      connection.destroy()
       resolve('alive')
     })
-    probe.once('error', (error: NodeJS.ErrnoException) => {
+    connection.once('error', (error: NodeJS.ErrnoException) => {
       // A full backlog means that the owner lives: it is busy or stopped.
       resolve(error.code === 'EAGAIN' ? 'alive' : error.code === 'ECONNREFUSED' ? 'refused' : 'unknown')
     })

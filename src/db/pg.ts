@@ -52,7 +52,7 @@ const claims = new Set([
 const hastyMs = new Map([['renew_holder', 3_000]])
 
 /** After one connection was silent, any other that does not answer `select 1` within this many ms is dropped. */
-const probeMs = 2_000
+const checkMs = 2_000
 
 /** For how long, in ms, a connection is tried again if the server has none free (53300), and a statement if it was not run. */
 const againMs = 15_000
@@ -125,7 +125,7 @@ class PgDb implements Db {
         isOld ||= isStale(error)
         if (!isLost(error)) throw error
         broken = error as Error
-        if (error instanceof LateError) this.#probeIdle()
+        if (error instanceof LateError) this.#checkIdle()
         throw unreachableError(this.where, error)
       }
     }
@@ -234,7 +234,7 @@ class PgDb implements Db {
       broken = isLost(error) ? (error as Error) : isStale(error)
       if (broken !== error) throw error
       late?.add(sessions.get(client))
-      if (error instanceof LateError) this.#probeIdle()
+      if (error instanceof LateError) this.#checkIdle()
       if (this.#sole === undefined || !wasNotRun(error)) throw unreachableError(this.where, error)
       if (this.#options.clock.monotonicMs() > untilMs) throw closingError(this.where, error)
     } finally {
@@ -276,10 +276,10 @@ class PgDb implements Db {
    * Checks whether idle connections are alive: if one was half-open, the others probably are, and the next statements would
    * each wait for the timeout in turn. Statements sent meanwhile get new connections.
    */
-  #probeIdle(): void {
-    const probe = async (pool: pg.Pool) => {
+  #checkIdle(): void {
+    const check = async (pool: pg.Pool) => {
       const client = await pool.connect()
-      const question = { text: 'select 1', query_timeout: probeMs }
+      const question = { text: 'select 1', query_timeout: checkMs }
       const failed = await client.query(question).then(
         () => undefined,
         (error: Error) => error,
@@ -287,7 +287,7 @@ class PgDb implements Db {
       client.release(failed)
     }
     for (const pool of [this.#pool, this.#claimPool, this.#enginePool])
-      for (let idle = pool.idleCount; idle > 0; idle--) probe(pool).catch(() => {})
+      for (let idle = pool.idleCount; idle > 0; idle--) check(pool).catch(() => {})
   }
 
   #setListening(does: boolean): void {

@@ -2,7 +2,7 @@
 import type { Clock } from '../core/clock.ts'
 import { codeOf, StoreError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
-import { reach } from '../core/probe.ts'
+import { reach } from '../core/test-points.ts'
 import type { Ends } from './ends.ts'
 import type { PartialEntry } from './intake.ts'
 
@@ -42,8 +42,8 @@ export class Acknowledger {
       try {
         await this.#sendOrPark(entry, send)
         await reach('direct.settled', entry)
-        if (entry.delivery.isElsewhere !== true) onDone(entry)
-        entry.delivery.ack()
+        if (entry.incoming.isElsewhere !== true) onDone(entry)
+        entry.incoming.ack()
         break
       } catch (error) {
         // However many messages wait, an outage has one warning, and a line at its end.
@@ -53,7 +53,7 @@ export class Acknowledger {
         entry.mayHaveBeenSent ||= codeOf(error) === 'SLUICE_BROKER_SILENT'
         await clock.sleep(retryMs, signal)
         if (error instanceof StoreError && !signal.aborted) continue
-        if (!entry.delivery.reject({ requeue: true }) && acksEarly && entry.begunMs !== undefined)
+        if (!entry.incoming.reject({ requeue: true }) && acksEarly && entry.begunMs !== undefined)
           log.error('a message of Celery that was acknowledged when it began is lost', { id: entry.message?.id })
         break
       }

@@ -72,7 +72,7 @@ export class Attempts {
     const { clock, listener, ends, acksEarly } = this.#options
     const nowMs = clock.monotonicMs()
     // If its connection is lost before that is written, it comes again, and is acknowledged at its end.
-    if (acksEarly) for (const { entry } of all) entry.delivery.ack()
+    if (acksEarly) for (const { entry } of all) entry.incoming.ack()
     const jobs = all.map(({ entry, grant }, i) => {
       const job = jobOf(entry, grant, nowMs, this.#counts.begun + 1 + i)
       const running: Running = { entry, job, sinceMs: nowMs }

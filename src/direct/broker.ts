@@ -1,10 +1,10 @@
 /** The broker of Celery producers, RabbitMQ or Redis, as a worker without a store uses it. */
 import type { CeleryBroker } from '../absorb/broker.ts'
-import type { Delivery as AmqpDelivery } from '../amqp/broker.ts'
+import type { Incoming as AmqpIncoming } from '../amqp/broker.ts'
 import type { WireMessage } from '../celery/wire.ts'
 
 /** A message in hand. */
-export interface Delivery extends Pick<AmqpDelivery, 'body' | 'properties' | 'isRedelivered' | 'isInHand'> {
+export interface Incoming extends Pick<AmqpIncoming, 'body' | 'properties' | 'isRedelivered' | 'isInHand'> {
   /** True: `sendLater` has sent nothing, because another worker has the message by now. */
   readonly isElsewhere?: boolean
   /** Takes it off the queue. */
@@ -21,7 +21,7 @@ export interface Receiving {
   prefetch: number
   /** Aborted when it shall receive no more. */
   signal: AbortSignal
-  take(delivery: Delivery, queue: string): void
+  take(incoming: Incoming, queue: string): void
 }
 
 /** A broker. All methods throw the errors of RabbitMQ, or of Redis. */
@@ -39,6 +39,6 @@ export interface DirectBroker {
    * Sends a copy of a message in hand to its queue, after a delay in ms, of `delayMaxMs` at most; 0 or less: at once. Resolves when that
    * is confirmed; the message itself has to be acknowledged then. May be repeated if it fails.
    */
-  sendLater(delivery: Delivery, copy: WireMessage, queue: string, ms: number): Promise<void>
+  sendLater(incoming: Incoming, copy: WireMessage, queue: string, ms: number): Promise<void>
   close(): Promise<void>
 }

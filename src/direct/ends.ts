@@ -7,7 +7,7 @@ import type { Results } from '../absorb/results.ts'
 import { delayMaxMs } from '../amqp/delays.ts'
 import type { TaskResult } from '../celery/result.ts'
 import { blank, writeTask } from '../celery/task-message.ts'
-import { readDelivery } from '../celery/transport.ts'
+import { readIncoming } from '../celery/transport.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/outcome.ts'
 import { idFrom } from '../core/hash.ts'
@@ -15,7 +15,7 @@ import type { Clock } from '../core/clock.ts'
 import { StoreError, textOfError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import { delayMs } from '../core/retry.ts'
-import type { Delivery, DirectBroker } from './broker.ts'
+import type { Incoming, DirectBroker } from './broker.ts'
 import type { Entry } from './intake.ts'
 import { copyOf, parkedHeaders, type Progress } from './message.ts'
 
@@ -63,15 +63,15 @@ export class Ends {
    * comes back earlier, with the time at which it is due in a header.
    */
   async sendLater(
-    { delivery, queue, mayHaveBeenSent = false }: Pick<Entry, 'delivery' | 'queue' | 'mayHaveBeenSent'>,
+    { incoming, queue, mayHaveBeenSent = false }: Pick<Entry, 'incoming' | 'queue' | 'mayHaveBeenSent'>,
     progress: Progress,
     ms: number,
   ): Promise<void> {
     const isDoubtful = progress.isDoubtful || mayHaveBeenSent
     const { broker, clock } = this.#options
     const due = ms > delayMaxMs ? { dueMs: Math.ceil(clock.wallMs() + ms) } : {}
-    const copy = copyOf(delivery, { ...progress, isDoubtful, ...due })
-    await broker.sendLater(delivery, copy, queue, Math.min(ms, delayMaxMs))
+    const copy = copyOf(incoming, { ...progress, isDoubtful, ...due })
+    await broker.sendLater(incoming, copy, queue, Math.min(ms, delayMaxMs))
   }
 
   /** Reports that a message was revoked, or has expired. */
@@ -84,13 +84,13 @@ export class Ends {
    * @param seen the message as far as it was read
    */
   async parkRefused(
-    { delivery, queue }: Pick<Entry, 'delivery' | 'queue'>,
+    { incoming, queue }: Pick<Entry, 'incoming' | 'queue'>,
     cause: unknown,
     { message, call }: Partial<Pick<Entry, 'message' | 'call'>> = {},
   ): Promise<void> {
     const reason = textOfError(cause)
     if (message !== undefined && call !== undefined) await this.#send(refusedResult(message, cause), { message, call })
-    const parked = await this.#park(delivery, queue, reason)
+    const parked = await this.#park(incoming, queue, reason)
     logParked(this.#options.log, queue, parked, message, reason)
   }
 
@@ -175,12 +175,12 @@ export class Ends {
    */
   async endFailed(entry: Entry, progress: Progress, failure: Failure): Promise<void> {
     const { parks } = this.#options
-    const { delivery, queue, message, task } = entry
+    const { incoming, queue, message, task } = entry
     const { reason, error } = failure
     await this.#sendOnce(entry, 'result', () =>
       this.#send(resultOf(message.id, { state: 'failed', reason, result: null, error }), entry),
     )
-    const parkFailed = () => this.#park(delivery, queue, `${reason}: ${error}`, parkedHeaders(delivery))
+    const parkFailed = () => this.#park(incoming, queue, `${reason}: ${error}`, parkedHeaders(incoming))
     if (parks) await this.#sendOnce(entry, 'aside', parkFailed)
     if (task.onFailed !== undefined) await this.#sendFailureJob(entry, task.onFailed.name, progress, failure)
   }
@@ -227,9 +227,9 @@ export class Ends {
     await celery.send(wire, { exchange: '', routingKey: queue })
   }
 
-  #park(delivery: Delivery, queue: string, reason: string, more: Record<string, unknown> = {}): Promise<string> {
+  #park(incoming: Incoming, queue: string, reason: string, more: Record<string, unknown> = {}): Promise<string> {
     const { celery: broker, log } = this.#options
-    const message = readDelivery(delivery)
+    const message = readIncoming(incoming)
     return park({ broker, log }, { ...message, headers: { ...message.headers, ...more } }, queue, reason)
   }
 

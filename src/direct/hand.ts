@@ -1,4 +1,4 @@
-/** The messages that one worker has in hand: from their delivery to their acknowledgement. */
+/** The messages that one worker has in hand: from their receipt to their acknowledgement. */
 import { setMaxListeners } from 'node:events'
 import type { TaskMessage } from '../celery/task-message.ts'
 import type { Outcome } from '../claim/finish/outcome.ts'
@@ -11,7 +11,7 @@ import type { AnyTask } from '../tasks/task.ts'
 import type { Labels } from '../worker/labels.ts'
 import { Acknowledger } from './acknowledger.ts'
 import { Attempts, type AttemptsOptions, type EndedAttempt } from './attempts.ts'
-import type { Delivery } from './broker.ts'
+import type { Incoming } from './broker.ts'
 import type { Ends } from './ends.ts'
 import { Inbox } from './inbox.ts'
 import { type Entry, findSeen, keyOf, type PartialEntry, readEntry } from './intake.ts'
@@ -75,7 +75,7 @@ export class Hand {
     this.#inbox = new Inbox({
       clock,
       tasks: options.tasks,
-      read: (delivery, queue) => this.#handleDelivery(delivery, queue),
+      read: (incoming, queue) => this.#handleIncoming(incoming, queue),
       copy: (entry, dueMs) => this.#copy(entry, dueMs),
     })
     this.#startQueue = new StartQueue({
@@ -85,7 +85,7 @@ export class Hand {
       start: (all) => this.#attempts.start(all),
       onDenied: (entry, delayMs) => {
         this.counts.denied++
-        options.onDenied(entry.delivery.body.length)
+        options.onDenied(entry.incoming.body.length)
         this.#inbox.addDenied(entry, clock.monotonicMs() + delayMs)
       },
       onLost: (entry) => this.#drop(entry),
@@ -115,31 +115,31 @@ export class Hand {
   }
 
   /** Takes a delivered message. */
-  take(delivery: Delivery, queue: string): void {
+  take(incoming: Incoming, queue: string): void {
     this.counts.delivered++
     this.#size++
-    if (delivery.isInHand) this.#remembered.recordArrival()
-    this.#inbox.addDelivered(delivery, queue)
+    if (incoming.isInHand) this.#remembered.recordArrival()
+    this.#inbox.addDelivered(incoming, queue)
   }
 
-  #handleDelivery(delivery: Delivery, queue: string): MaybePromise<void> {
-    const key = keyOf(delivery, queue)
+  #handleIncoming(incoming: Incoming, queue: string): MaybePromise<void> {
+    const key = keyOf(incoming, queue)
     // Its connection is lost, so it will be delivered again, here or elsewhere.
-    if (!delivery.isInHand) {
-      if (!delivery.isRedelivered) this.#remembered.recordDropped(key)
+    if (!incoming.isInHand) {
+      if (!incoming.isRedelivered) this.#remembered.recordDropped(key)
       return this.#countGone()
     }
     const earlier = this.#inHand.get(key)
-    if (delivery.isRedelivered && earlier !== undefined && !earlier.delivery.isInHand) {
+    if (incoming.isRedelivered && earlier !== undefined && !earlier.incoming.isInHand) {
       // Its connection was lost, but not this process.
-      earlier.delivery = delivery
+      earlier.incoming = incoming
       this.#countGone()
-    } else if (delivery.isRedelivered && this.#remembered.isDone(key)) {
-      delivery.ack()
+    } else if (incoming.isRedelivered && this.#remembered.isDone(key)) {
+      incoming.ack()
       this.#countGone()
-    } else if (this.#isStopping) this.#giveBack({ key, queue, delivery, progress: progressOf(delivery) })
-    // A broker that was killed may have lost the records of its delivery and its acknowledgement.
-    else return this.#read(delivery, { key, queue }, earlier !== undefined || this.#remembered.isDone(key))
+    } else if (this.#isStopping) this.#giveBack({ key, queue, incoming, progress: progressOf(incoming) })
+    // A broker that was killed may have lost the records that it had sent the message, and of the acknowledgement.
+    else return this.#read(incoming, { key, queue }, earlier !== undefined || this.#remembered.isDone(key))
   }
 
   /** Calls off these tasks unless they run; with `isTerminated` also those that run. */
@@ -170,15 +170,15 @@ export class Hand {
     this.#attempts.abortAll(reason)
   }
 
-  #read(delivery: Delivery, of: { key: string; queue: string }, isAgain: boolean): MaybePromise<void> {
+  #read(incoming: Incoming, of: { key: string; queue: string }, isAgain: boolean): MaybePromise<void> {
     const { tasks, labels, clock, ends } = this.#options
     const refuse = async (error: unknown) => {
-      const seen = await findSeen(delivery, of.queue)
-      void this.#finish({ ...of, delivery }, () => ends.parkRefused({ ...of, delivery }, error, seen))
+      const seen = await findSeen(incoming, of.queue)
+      void this.#finish({ ...of, incoming }, () => ends.parkRefused({ ...of, incoming }, error, seen))
     }
     let entry: MaybePromise<Entry>
     try {
-      entry = readEntry(delivery, { ...of, isAgain, tasks, labels, nowMs: clock.wallMs() })
+      entry = readEntry(incoming, { ...of, isAgain, tasks, labels, nowMs: clock.wallMs() })
     } catch (error) {
       return refuse(error)
     }
@@ -193,10 +193,10 @@ export class Hand {
 
   #decide(entry: Entry): void {
     const { clock, ends } = this.#options
-    const { message, delivery, progress, task } = entry
+    const { message, incoming, progress, task } = entry
     const [nowMs, dueMs] = [clock.wallMs(), Math.max(message.etaMs ?? 0, progress.dueMs ?? 0)]
     if (this.#endIfOver(entry)) return
-    if (delivery.isRedelivered && !this.#remembered.takeDropped(entry.key))
+    if (incoming.isRedelivered && !this.#remembered.takeDropped(entry.key))
       void this.#finish(entry, () => ends.handleCrash(entry))
     else if (task.isOnce && progress.isDoubtful) void this.#finish(entry, () => ends.failDoubtful(entry, progress))
     else if (dueMs > nowMs) void this.#finish(entry, () => ends.sendLater(entry, progress, Math.ceil(dueMs - nowMs)))
@@ -236,7 +236,7 @@ export class Hand {
   /** Copies a message that was denied, unless its connection is lost. */
   #copy(entry: Entry, dueMs: number): Promise<void> | undefined {
     const { clock, ends } = this.#options
-    if (!entry.delivery.isInHand) {
+    if (!entry.incoming.isInHand) {
       this.#drop(entry)
       return undefined
     }
@@ -251,9 +251,9 @@ export class Hand {
 
   /** Sends a message that was not begun here to its queue again. The server would mark it as perhaps begun by a lost worker. */
   #giveBack(entry: PartialEntry & Pick<Entry, 'progress'>): void {
-    const { delivery, progress } = entry
-    if (!delivery.isRedelivered) return void this.#finish(entry, () => this.#options.ends.sendLater(entry, progress, 0))
-    delivery.reject({ requeue: true })
+    const { incoming, progress } = entry
+    if (!incoming.isRedelivered) return void this.#finish(entry, () => this.#options.ends.sendLater(entry, progress, 0))
+    incoming.reject({ requeue: true })
     this.#forget(entry)
   }
 

@@ -5,7 +5,7 @@
 import type { Clock } from '../core/clock.ts'
 import { isPromise, type MaybePromise } from '../core/maybe-promise.ts'
 import type { AnyTask } from '../tasks/task.ts'
-import type { Delivery } from './broker.ts'
+import type { Incoming } from './broker.ts'
 import type { Entry } from './intake.ts'
 
 /** Parameters of `Inbox`; see the fields. */
@@ -13,7 +13,7 @@ export interface InboxOptions {
   clock: Clock
   tasks: ReadonlyMap<string, AnyTask>
   /** Reads a message that was delivered from this queue. */
-  read(delivery: Delivery, queue: string): MaybePromise<void>
+  read(incoming: Incoming, queue: string): MaybePromise<void>
   /** Copies a denied message, to come back at `dueMs` of the monotonic clock; undefined: it needs no copy. */
   copy(entry: Entry, dueMs: number): Promise<void> | undefined
 }
@@ -27,9 +27,9 @@ const turnMs = 2
 export class Inbox {
   readonly #options: InboxOptions
   /** Messages that were delivered, and are not read yet. */
-  readonly #unread: { delivery: Delivery; queue: string }[] = []
+  readonly #unread: { incoming: Incoming; queue: string }[] = []
   /** Unread messages of tasks without limits. */
-  readonly #plain: { delivery: Delivery; queue: string }[] = []
+  readonly #plain: { incoming: Incoming; queue: string }[] = []
   /** Messages that were denied, and are not being copied yet. */
   readonly #denied: { entry: Entry; dueMs: number }[] = []
   #copying = 0
@@ -40,8 +40,8 @@ export class Inbox {
   }
 
   /** Takes a delivered message. */
-  addDelivered(delivery: Delivery, queue: string): void {
-    ;(this.#isPlain(delivery) ? this.#plain : this.#unread).push({ delivery, queue })
+  addDelivered(incoming: Incoming, queue: string): void {
+    ;(this.#isPlain(incoming) ? this.#plain : this.#unread).push({ incoming, queue })
     this.#scheduleTurn()
   }
 
@@ -65,7 +65,7 @@ export class Inbox {
       while (isMore && clock.monotonicMs() < untilMs) {
         const next = this.#plain.shift() ?? this.#unread.shift()
         // The whole time of a reading counts, not only until it first waits.
-        const reading = next && read(next.delivery, next.queue)
+        const reading = next && read(next.incoming, next.queue)
         if (isPromise(reading)) await reading
         isMore = this.#copyDenied() || next !== undefined
       }
@@ -76,7 +76,7 @@ export class Inbox {
   }
 
   /** Returns whether a message has no limits: it can begin at once, so it is read before others, which may be denied. */
-  #isPlain({ properties }: Delivery): boolean {
+  #isPlain({ properties }: Incoming): boolean {
     const name: unknown = properties.headers?.['task']
     return typeof name === 'string' && this.#options.tasks.get(name)?.limits.length === 0
   }

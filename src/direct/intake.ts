@@ -3,19 +3,19 @@ import { hash } from 'node:crypto'
 import { type Call, callOf, limitMsOf, unknownTask } from '../absorb/call.ts'
 import { inputOf } from '../celery/arguments.ts'
 import { headOf, readTask, type TaskMessage } from '../celery/task-message.ts'
-import { readDelivery } from '../celery/transport.ts'
+import { readIncoming } from '../celery/transport.ts'
 import { type ClaimedJob, unclaimedJob } from '../claim/claimed-job.ts'
 import { isPromise, type MaybePromise } from '../core/maybe-promise.ts'
 import { costOf } from '../limits/cost.ts'
 import type { Labels } from '../worker/labels.ts'
 import { bucketsOf } from '../tasks/placement.ts'
 import type { AnyTask } from '../tasks/task.ts'
-import type { Delivery } from './broker.ts'
+import type { Incoming } from './broker.ts'
 import { type Progress, progressHeader, progressOf } from './message.ts'
 
 /** A message in hand. */
 export interface Entry {
-  /** The same in all deliveries of a message. */
+  /** The same whenever a message is received. */
   readonly key: string
   readonly queue: string
   readonly message: TaskMessage
@@ -30,7 +30,7 @@ export interface Entry {
   readonly units: readonly number[]
   /** When it was first seen here, wall time in ms. */
   readonly seenMs: number
-  delivery: Delivery
+  incoming: Incoming
   /** A message about its end was sent to the broker and not confirmed, so the broker may get it twice. */
   mayHaveBeenSent?: boolean
   /** When its attempt began, in ms of wall time, and the report of that. */
@@ -41,21 +41,21 @@ export interface Entry {
 }
 
 /** A message in hand, as far as it was read: an entry, or its first parts. */
-export type PartialEntry = Pick<Entry, 'key' | 'queue' | 'delivery' | 'mayHaveBeenSent'> & Partial<Entry>
+export type PartialEntry = Pick<Entry, 'key' | 'queue' | 'incoming' | 'mayHaveBeenSent'> & Partial<Entry>
 
 /** Longer texts are hashed, because a worker remembers thousands of keys. */
 const textMost = 200
 
-/** Returns a key that is the same for all deliveries of a message. */
-export function keyOf(delivery: Delivery, queue: string): string {
-  const { correlationId, messageId, headers } = delivery.properties as {
+/** Returns a key that is the same whenever a message is received. */
+export function keyOf(incoming: Incoming, queue: string): string {
+  const { correlationId, messageId, headers } = incoming.properties as {
     correlationId?: string
     messageId?: string
     headers?: Record<string, unknown>
   }
   // Other programs may give no id, or the same id to all messages, or what is no text.
   const ids = [queue, correlationId, messageId, headers?.['id'], headers?.[progressHeader]]
-  return [...ids.map((id) => (typeof id === 'string' ? shortOf(id) : '')), shortOf(delivery.body)].join('\n')
+  return [...ids.map((id) => (typeof id === 'string' ? shortOf(id) : '')), shortOf(incoming.body)].join('\n')
 }
 
 /** A short one costs less than its hash. */
@@ -75,17 +75,17 @@ export interface About {
 }
 
 /** Returns what a message needs; a promise only if it is compressed. @throws SluiceError SLUICE_CELERY_MESSAGE, and as `entryOf` */
-export function readEntry(delivery: Delivery, about: About): MaybePromise<Entry> {
-  const message = readTask(readDelivery(delivery))
-  return isPromise(message) ? message.then((read) => entryOf(delivery, read, about)) : entryOf(delivery, message, about)
+export function readEntry(incoming: Incoming, about: About): MaybePromise<Entry> {
+  const message = readTask(readIncoming(incoming))
+  return isPromise(message) ? message.then((read) => entryOf(incoming, read, about)) : entryOf(incoming, message, about)
 }
 
 /** Resolves to what is reported of a message that cannot be carried out, as far as it can be read. */
 export async function findSeen(
-  delivery: Delivery,
+  incoming: Incoming,
   queue: string,
 ): Promise<{ message: TaskMessage; call: Call } | undefined> {
-  const wire = readDelivery(delivery)
+  const wire = readIncoming(incoming)
   const message = await Promise.resolve()
     .then(() => readTask(wire))
     .catch(() => headOf(wire))
@@ -97,7 +97,7 @@ export async function findSeen(
  * @throws UsageError SLUICE_NO_SUCH_TASK, SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_COST, SLUICE_COST_ABOVE_CAPACITY: it
  * cannot be carried out
  */
-export function entryOf(delivery: Delivery, message: TaskMessage, about: About): Entry {
+export function entryOf(incoming: Incoming, message: TaskMessage, about: About): Entry {
   const { key, queue, isAgain, tasks, labels, nowMs: seenMs } = about
   const task = tasks.get(message.task)
   if (task === undefined) throw unknownTask(message.task)
@@ -108,10 +108,10 @@ export function entryOf(delivery: Delivery, message: TaskMessage, about: About):
   )
   const units = task.limits.map((limit) => costOf(limit, input))
   const call = callOf(message, queue)
-  const noted = progressOf(delivery)
+  const noted = progressOf(incoming)
   const progress = isAgain ? { ...noted, isDoubtful: true } : noted
   const sent = new Set<string>()
-  return { key, queue, message, task, input, call, progress, buckets, holds, units, seenMs, delivery, sent }
+  return { key, queue, message, task, input, call, progress, buckets, holds, units, seenMs, incoming, sent }
 }
 
 /** The grant of an entry. */

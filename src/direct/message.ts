@@ -1,10 +1,10 @@
-/** The note about earlier deliveries that workers without a store write into a header of a Celery message when they publish it again. */
+/** The note about what came before that workers without a store write into a header of a Celery message when they publish it again. */
 import { delayHeaderStart } from '../amqp/delays.ts'
 import { withoutBrokers } from '../celery/task-message.ts'
-import { readDelivery } from '../celery/transport.ts'
+import { readIncoming } from '../celery/transport.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import type { Known } from '../claim/claimed-job.ts'
-import type { Delivery } from './broker.ts'
+import type { Incoming } from './broker.ts'
 
 /** The history of a message; a fresh one has none. */
 export interface Progress extends Known {
@@ -35,7 +35,7 @@ const fresh: Progress = {
 }
 
 /** Reads the history of a delivered message. A header that other programs wrote counts as none. */
-export function progressOf({ properties }: Pick<Delivery, 'properties'>): Progress {
+export function progressOf({ properties }: Pick<Incoming, 'properties'>): Progress {
   const headers: Record<string, unknown> = properties.headers ?? {}
   const text = headers[progressHeader]
   const known = typeof text === 'string' ? parsed(text) : fresh
@@ -59,9 +59,9 @@ function parsed(text: string): Progress {
 }
 
 /** Returns the message with its present history, and without the headers that the broker and its waits have added. */
-export function copyOf(delivery: Delivery, progress: Progress): WireMessage {
-  const wire = readDelivery(delivery)
-  const { deliveryMode } = delivery.properties as { deliveryMode?: number }
+export function copyOf(incoming: Incoming, progress: Progress): WireMessage {
+  const wire = readIncoming(incoming)
+  const { deliveryMode } = incoming.properties as { deliveryMode?: number }
   const own = Object.entries(withoutBrokers(wire.headers)).filter(
     ([name]) => !name.startsWith(delayHeaderStart) && name !== againHeader,
   )
@@ -73,7 +73,7 @@ export function copyOf(delivery: Delivery, progress: Progress): WireMessage {
 }
 
 /** Returns the headers of a message that failed and is put aside: by them it differs from the same message before. */
-export function parkedHeaders(delivery: Pick<Delivery, 'properties'>): Record<string, unknown> {
-  const progress = progressOf(delivery)
+export function parkedHeaders(incoming: Pick<Incoming, 'properties'>): Record<string, unknown> {
+  const progress = progressOf(incoming)
   return { [progressHeader]: JSON.stringify({ ...progress, parked: progress.parked + 1 }) }
 }

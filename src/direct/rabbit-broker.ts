@@ -7,7 +7,7 @@ import { publishOrDeclare } from '../amqp/publish-errors.ts'
 import { messageOf } from '../celery/transport.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import type { Log } from '../core/log.ts'
-import type { Delivery, DirectBroker, Receiving } from './broker.ts'
+import type { Incoming, DirectBroker, Receiving } from './broker.ts'
 import { againHeader } from './message.ts'
 
 /** Opens the RabbitMQ of a URL; if it is away, later. @throws the errors of `openBroker` */
@@ -34,7 +34,7 @@ class RabbitBroker implements DirectBroker {
       // If no program of Celery has declared it yet, it is made as Celery makes it.
       if ((await broker.findQueue(queue)) === undefined) await broker.declare({ queues: [{ name: queue }] })
       if (signal.aborted) return
-      const consumer = await broker.consume(queue, { prefetch }, (delivery) => take(delivery, queue))
+      const consumer = await broker.consume(queue, { prefetch }, (incoming) => take(incoming, queue))
       if (signal.aborted) await consumer.cancel()
       this.#consumers.push(consumer)
     }
@@ -53,7 +53,7 @@ class RabbitBroker implements DirectBroker {
     await Promise.all(this.#consumers.map((consumer) => consumer.flushAcks()))
   }
 
-  sendLater(_: Delivery, copy: WireMessage, queue: string, ms: number): Promise<void> {
+  sendLater(_: Incoming, copy: WireMessage, queue: string, ms: number): Promise<void> {
     const broker = this.#broker
     // Sent again after a lost connection, it may be there twice.
     const message = { ...messageOf(copy), again: { [againHeader]: true } }

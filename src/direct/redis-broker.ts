@@ -2,13 +2,13 @@
 import { setMaxListeners } from 'node:events'
 import { RedisCeleryBroker } from '../absorb/redis-broker.ts'
 import { runOnRedis } from '../absorb/redis-command.ts'
-import { consumeRedis, type RedisConsumer, type RedisDelivery } from '../celery/redis-consumer.ts'
+import { consumeRedis, type RedisConsumer, type RedisIncoming } from '../celery/redis-consumer.ts'
 import { carrierOn, enter, type RedisPlace } from '../celery/redis-transport.ts'
 import type { WireMessage } from '../celery/wire.ts'
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError } from '../core/errors.ts'
 import { openRedis, type RedisConnection } from '../redis/connect.ts'
-import type { Delivery, DirectBroker, Receiving } from './broker.ts'
+import type { Incoming, DirectBroker, Receiving } from './broker.ts'
 import { againHeader } from './message.ts'
 
 /** Parameters of `openRedisBroker`; see the fields. */
@@ -48,7 +48,7 @@ class RedisBroker implements DirectBroker {
   async receive({ queues, prefetch, signal, take }: Receiving): Promise<void> {
     await enter(this.#redis)
     if (signal.aborted) return
-    const onMessage = (delivery: RedisDelivery) => take(new RedisMessage(delivery, this.#settle), delivery.queue)
+    const onMessage = (incoming: RedisIncoming) => take(new RedisMessage(incoming, this.#settle), incoming.queue)
     this.#consumer ??= await consumeRedis({
       ...this.#options,
       traffic: this.celery.traffic,
@@ -76,8 +76,8 @@ class RedisBroker implements DirectBroker {
     await Promise.all(this.#settling)
   }
 
-  async sendLater(delivery: Delivery, copy: WireMessage, _: string, ms: number): Promise<void> {
-    await (delivery as RedisMessage).sendLater(copy, ms)
+  async sendLater(incoming: Incoming, copy: WireMessage, _: string, ms: number): Promise<void> {
+    await (incoming as RedisMessage).sendLater(copy, ms)
   }
 
   async close(): Promise<void> {
@@ -106,37 +106,37 @@ class RedisBroker implements DirectBroker {
 }
 
 /** A message in hand. */
-class RedisMessage implements Delivery {
+class RedisMessage implements Incoming {
   readonly body: Buffer
-  readonly properties: Delivery['properties']
+  readonly properties: Incoming['properties']
   readonly isRedelivered: boolean
   isElsewhere = false
-  readonly #delivery: RedisDelivery
+  readonly #incoming: RedisIncoming
   readonly #settle: (act: () => Promise<boolean>) => void
   #isSettled = false
   /** It was to be sent later and had been acknowledged before, so that it may be there already. */
   #mayBeThere = false
 
-  constructor(delivery: RedisDelivery, settle: (act: () => Promise<boolean>) => void) {
-    const { message, isRedelivered } = delivery
+  constructor(incoming: RedisIncoming, settle: (act: () => Promise<boolean>) => void) {
+    const { message, isRedelivered } = incoming
     const { body, ...properties } = message
     this.body = body
-    this.properties = properties as Delivery['properties']
+    this.properties = properties as Incoming['properties']
     this.isRedelivered = isRedelivered
-    this.#delivery = delivery
+    this.#incoming = incoming
     this.#settle = settle
   }
 
   get isInHand(): boolean {
-    return !this.#isSettled && this.#delivery.isHeld
+    return !this.#isSettled && this.#incoming.isHeld
   }
 
   ack(): void {
-    this.#end(() => this.#delivery.ack())
+    this.#end(() => this.#incoming.ack())
   }
 
   reject(): void {
-    this.#end(() => this.#delivery.requeue())
+    this.#end(() => this.#incoming.requeue())
   }
 
   /**
@@ -146,7 +146,7 @@ class RedisMessage implements Delivery {
   async sendLater(copy: WireMessage, ms: number): Promise<void> {
     const headers = this.#mayBeThere ? { ...copy.headers, [againHeader]: true } : copy.headers
     this.#mayBeThere = this.#isSettled
-    const isDone = await reachBroker(() => this.#delivery.putOff({ ...copy, headers }, ms))
+    const isDone = await reachBroker(() => this.#incoming.putOff({ ...copy, headers }, ms))
     this.#isSettled = true
     this.isElsewhere = !isDone
   }

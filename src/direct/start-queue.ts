@@ -108,7 +108,7 @@ export class StartQueue {
   /** Returns the messages among these that this worker still has, and that may begin. */
   #filterPresent(entries: readonly Entry[]): Entry[] {
     return entries.filter((entry) => {
-      const { isInHand } = entry.delivery
+      const { isInHand } = entry.incoming
       if (!isInHand) this.#options.onLost(entry)
       return isInHand && !this.#options.endIfCalledOff(entry)
     })

@@ -216,7 +216,7 @@ export class DirectWorker {
 }
 
 /** Returns a message as `celery inspect` shows it. */
-function shown({ message, call, task, input, begunMs, delivery }: Entry): CallInHand {
+function shown({ message, call, task, input, begunMs, incoming }: Entry): CallInHand {
   const { id, priority } = message
   return {
     id,
@@ -226,7 +226,7 @@ function shown({ message, call, task, input, begunMs, delivery }: Entry): CallIn
     priority,
     dueAt: null,
     startedAt: begunMs === undefined ? null : new Date(begunMs),
-    isUnacknowledged: delivery.isInHand,
+    isUnacknowledged: incoming.isInHand,
   }
 }
 

@@ -53,7 +53,7 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
   union all
   select 'refused', b.name, max(engine.limiter_now_us() - r.since) / 1000::float8,
     max(r.answer) || case when count(*) > 1 then ', ' || count(*) || ' keys' else '' end || ', held until '
-      || to_char(to_timestamp((max(l.hold) - (select e.clock_lead_us from sluice.epoch e)) / 1000000.0)
+      || to_char(to_timestamp((max(l.hold) - (select e.clock_offset_us from sluice.epoch e)) / 1000000.0)
          at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')
   from (select * from sluice.refusal where cause = 'refused' order by since limit 1000) r
   join sluice.bucket b on b.id = r.bucket

@@ -15,14 +15,14 @@
 create or replace function engine.run_worker_round(
   p_worker bigint, p_led boolean, p_round bigint, p_least bigint, p_n bigint, p_lsn pg_lsn,
   out alive boolean, out leads boolean, out rest boolean, out orphans uuid[], out stints text[],
-  out now_us bigint, out clock_lead_us bigint, out watched boolean, out n bigint, out lsn pg_lsn, out restored boolean,
-  out raised_us bigint, out renewal boolean)
+  out now_us bigint, out clock_offset_us bigint, out watched boolean, out n bigint, out lsn pg_lsn,
+  out restored boolean, out raised_us bigint, out renewal boolean)
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_now bigint := sluice.now_us();
   v_beat bigint;
 begin
-  select l.* into now_us, clock_lead_us, watched, n, lsn, restored, raised_us, renewal
+  select l.* into now_us, clock_offset_us, watched, n, lsn, restored, raised_us, renewal
   from engine.check_epoch(p_least, p_n, p_lsn) l;
   update sluice.worker w set beat = w.beat + 1 where w.id = p_worker
   returning w.beat, w.stints into v_beat, stints;

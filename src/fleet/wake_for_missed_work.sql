@@ -41,11 +41,11 @@ begin
       select a from engine.find_classes(null, v_tasks, null, v_late, -1) f, unnest(f.active) a
       where a = any (v_opened) and a <> all (v_active));
   end if;
-  v_job := (select (extract(epoch from min(j.due_at)) * 1000000)::bigint + e.clock_lead_us
-            from (select clock_lead_us from sluice.epoch) e cross join sluice.job j
-            where j.due_at > to_timestamp((v_since - e.clock_lead_us) / 1e6)
-              and j.due_at <= to_timestamp((v_till - e.clock_lead_us) / 1e6)
-            group by e.clock_lead_us);
+  v_job := (select (extract(epoch from min(j.due_at)) * 1000000)::bigint + e.clock_offset_us
+            from (select clock_offset_us from sluice.epoch) e cross join sluice.job j
+            where j.due_at > to_timestamp((v_since - e.clock_offset_us) / 1e6)
+              and j.due_at <= to_timestamp((v_till - e.clock_offset_us) / 1e6)
+            group by e.clock_offset_us);
   -- Any worker promotes a job that is due, and makes the classes of new jobs: only then is it known which
   -- workers serve them.
   if 0 = any (v_active) or v_job is not null and not exists (

@@ -33,7 +33,7 @@ export interface Bucket {
   /** No grant before this time, because the vendor demanded a pause. 0: no hold. */
   holdUs: number
   /** Above 0: the vendor has refused requests, so each grant holds the bucket for so long. */
-  probeUs: number
+  trialUs: number
   /** The last unit that was granted ahead of time (`test/limits/ahead.ts`) may be used from then on; none is granted before. 0: none was. */
   aheadUs: number
 }
@@ -42,7 +42,7 @@ export interface Bucket {
 export function emptyBucket(rules: readonly Rule[], atUs: number): Bucket {
   const parts = rules.some(isWindow) ? rules.map(() => Array<number>(windowParts + 1).fill(0)) : []
   const spent = rules.some(({ quota }) => quota) ? rules.map(() => unspent) : []
-  return { atUs, debt: rules.map(() => 0), parts, spent, holdUs: 0, probeUs: 0, aheadUs: 0 }
+  return { atUs, debt: rules.map(() => 0), parts, spent, holdUs: 0, trialUs: 0, aheadUs: 0 }
 }
 
 /** The room of a bucket at one time. */
@@ -94,7 +94,7 @@ function easeByPaces(rules: readonly Rule[], debt: readonly number[]): readonly 
 export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFurther = false, need = 1): Room {
   const then = drainBucket(rules, bucket, nowUs)
   const seen = { ...then, debt: easeByPaces(rules, then.debt) }
-  const { atUs, debt, holdUs, probeUs } = seen
+  const { atUs, debt, holdUs, trialUs } = seen
   const counts = (rule: Rule) => !isPace(rule) && !(isFurther && isConcurrency(rule))
   const free = (isPlaces: boolean) =>
     rules.map((rule, i) =>
@@ -105,7 +105,7 @@ export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFu
   const isHeld = holdUs > atUs
   const isAhead = atUs > nowUs && atUs === bucket.aheadUs
   const units = isHeld || isAhead ? 0 : Math.max(0, Math.min(mostUnits, ...free(false)))
-  const places = Math.max(0, Math.min(probeUs > 0 ? 1 : mostUnits, ...free(true)))
+  const places = Math.max(0, Math.min(trialUs > 0 ? 1 : mostUnits, ...free(true)))
   const freeAt = rules.map((rule, i) => (counts(rule) ? freeUs(rules, seen, i, need) : nowUs))
   return {
     bucket: seen,
@@ -190,6 +190,6 @@ export function charge(
     parts: counted(rules, bucket, bucket.atUs, units),
     spent: spentAfter(rules, bucket, bucket.atUs, units),
     holdUs:
-      bucket.probeUs > 0 && units + places > 0 ? Math.max(bucket.holdUs, bucket.atUs + bucket.probeUs) : bucket.holdUs,
+      bucket.trialUs > 0 && units + places > 0 ? Math.max(bucket.holdUs, bucket.atUs + bucket.trialUs) : bucket.holdUs,
   }
 }

@@ -18,7 +18,7 @@ export function earliestUs(
   units: number,
   wallUs = nowUs,
 ): number {
-  const clockLeadUs = nowUs - wallUs
+  const clockOffsetUs = nowUs - wallUs
   // Nothing is granted while the bucket is held, but it drains.
   const fromUs = Math.max(nowUs, bucket.holdUs)
   const bounds = rules.map((rule, i) => {
@@ -33,7 +33,9 @@ export function earliestUs(
       case 'window':
         return windowUs(rule, alone, fromUs, units)
       case 'quota':
-        return clockLeadUs + periodUs(rule, { ...alone, atUs: alone.atUs - clockLeadUs }, fromUs - clockLeadUs, units)
+        return (
+          clockOffsetUs + periodUs(rule, { ...alone, atUs: alone.atUs - clockOffsetUs }, fromUs - clockOffsetUs, units)
+        )
       case 'pace':
       case 'concurrency':
         return fromUs
@@ -50,7 +52,7 @@ function only({ atUs, debt, parts, spent }: Bucket, i: number): Bucket {
     parts: parts.slice(i, i + 1),
     spent: spent.slice(i, i + 1),
     holdUs: 0,
-    probeUs: 0,
+    trialUs: 0,
     aheadUs: 0,
   }
 }

@@ -5,7 +5,7 @@
  * A window is checked at each grant that ends it, by what had been granted and not been given back until then. That is at
  * least what was kept in the end, so no later refund can hide an excess.
  */
-import { type ClockLead, type CountedPeriod, level, Periods } from './quota-periods.ts'
+import { type ClockOffset, type CountedPeriod, level, Periods } from './quota-periods.ts'
 import type { Limit } from './limit.ts'
 import { calendarInWords, paceOf, type Rule } from './rule.ts'
 import { countsUnits, slides } from './kind.ts'
@@ -172,7 +172,7 @@ interface Sum {
 export class BucketProof {
   readonly #versions: ReadonlyMap<number, Defined>
   readonly #fromUs: number
-  readonly #ahead: ClockLead
+  readonly #ahead: ClockOffset
   readonly #longestUs: number
   /** For each grant: number of its row, time, units kept, units used beyond it, version. */
   readonly #n: number[] = []

@@ -3,19 +3,19 @@ import { type Period, periodOf } from '../core/calendar.ts'
 import type { Rule } from './rule.ts'
 
 /** How far the limiter's clock, whose times are in the ledger, was ahead of the store's clock, by which calendars go. */
-export interface ClockLead {
-  /** Its lead before the first known step of the store's clock. */
+export interface ClockOffset {
+  /** Its offset before the first known step of the store's clock. */
   firstUs: number
-  /** Its lead from each time on (of the limiter's clock); the newest last. */
-  steps: readonly { atUs: number; clockLeadUs: number }[]
+  /** Its offset from each time on (of the limiter's clock); the newest last. */
+  steps: readonly { atUs: number; clockOffsetUs: number }[]
 }
 
 /** The clocks show the same. */
-export const level: ClockLead = { firstUs: 0, steps: [] }
+export const level: ClockOffset = { firstUs: 0, steps: [] }
 
 /** Returns by how much the store's clock was set back altogether. */
-export function setBack({ firstUs, steps }: ClockLead): number {
-  const moves = steps.map(({ clockLeadUs }, i) => clockLeadUs - (steps[i - 1]?.clockLeadUs ?? firstUs))
+export function setBack({ firstUs, steps }: ClockOffset): number {
+  const moves = steps.map(({ clockOffsetUs }, i) => clockOffsetUs - (steps[i - 1]?.clockOffsetUs ?? firstUs))
   return moves.reduce((sum, us) => sum + Math.max(0, us), 0)
 }
 
@@ -26,24 +26,24 @@ export type CountedPeriod = Period & { firstUs: number; units: number; over: num
 export class Periods {
   readonly rule: number
   readonly #quota: NonNullable<Rule['quota']>
-  readonly #clockLead: ClockLead
+  readonly #clockOffset: ClockOffset
   /** A period that ended less than this ago may come back, because the store's clock may have been set back. */
   readonly #backUs: number
   /** The newest period is last. */
   readonly #counts: CountedPeriod[] = []
 
-  constructor(rule: number, quota: NonNullable<Rule['quota']>, clockLead: ClockLead) {
+  constructor(rule: number, quota: NonNullable<Rule['quota']>, clockOffset: ClockOffset) {
     this.rule = rule
     this.#quota = quota
-    this.#clockLead = clockLead
-    this.#backUs = setBack(clockLead)
+    this.#clockOffset = clockOffset
+    this.#backUs = setBack(clockOffset)
   }
 
   /** Counts units granted at a time (negative: given back). Returns the periods in which they count. */
   count(atUs: number, units: number, over = 0): readonly CountedPeriod[] {
     const { marginUs } = this.#quota
-    const { firstUs, steps } = this.#clockLead
-    const wallUs = atUs - (steps.findLast((step) => step.atUs <= atUs)?.clockLeadUs ?? firstUs)
+    const { firstUs, steps } = this.#clockOffset
+    const wallUs = atUs - (steps.findLast((step) => step.atUs <= atUs)?.clockOffsetUs ?? firstUs)
     const all = [...new Set([wallUs - marginUs, wallUs, wallUs + marginUs].map((us) => this.#period(us, atUs)))]
     for (const period of all) {
       period.units += units

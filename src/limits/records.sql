@@ -17,7 +17,7 @@ create type engine.room as (
   ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], parts integer[], quota bigint[], version integer,
   kind text[], drain bigint[], weight bigint[], part_us bigint[], margin bigint[], hold bigint, avail bigint,
   next bigint, period bigint, slack bigint, stale boolean, units bigint, places bigint, most bigint, life bigint,
-  wall bigint, probe bigint, read_at bigint);
+  wall bigint, trial_us bigint, read_at bigint);
 
 -- The state of a bucket that limits/definitions/renewed_state.sql returns: its newest ledger row (null: it has none)
 -- and its definition.
@@ -26,6 +26,6 @@ create type engine.state as (bucket bigint, newest sluice.ledger, def sluice.lim
 -- Grants of a claim ahead of time (engine.grant_lanes_ahead). deciding: the position of the bucket that decides the
 -- instants; null: nothing is granted ahead. instants: when each of the jobs may begin, in order; null: no more jobs
 -- than those that may begin now are granted. rooms: with instants, the buckets at the last of them, with what they
--- allow until then (avail); that one as engine.grant_ahead returns it. lead: how long before that one has room its
+-- allow until then (avail); that one as engine.grant_ahead returns it. early_us: how long before that one has room its
 -- list is due, in microseconds.
-create type engine.ahead as (deciding integer, instants bigint[], rooms engine.room[], lead bigint);
+create type engine.ahead as (deciding integer, instants bigint[], rooms engine.room[], early_us bigint);

@@ -2,9 +2,9 @@
 -- claims.
 -- $1 the job's id
 with job as (
-  select j.*, engine.limiter_now_us() as now_us, e.clock_lead_us, e.closed_us
+  select j.*, engine.limiter_now_us() as now_us, e.clock_offset_us, e.closed_us
   -- `limit 1` shows the planner that there is one row. For more rows it would compile the query, which takes seconds.
-  from sluice.job j cross join (select clock_lead_us, closed_us from sluice.epoch limit 1) e where j.id = $1
+  from sluice.job j cross join (select clock_offset_us, closed_us from sluice.epoch limit 1) e where j.id = $1
 ), take as (
   -- Buckets are found by name, because a bucket has no row before its first job is absorbed: then all of its room is
   -- free. A label stands for the buckets of all workers that could run the job; room in one of them is enough.
@@ -66,7 +66,7 @@ with job as (
 select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine.find_parked_causes(o) as parked,
        engine.unix_ms(engine.scheduled_until(o)) as due_ms,
        a.n::float8 as ahead, j.error, j.delay_reason, j.fair, j.now_us::float8 as now_us,
-       j.clock_lead_us::float8 as clock_lead_us,
+       j.clock_offset_us::float8 as clock_offset_us,
        case when engine.is_granted_ahead(o) then engine.unix_ms(j.dispatched_at) end as granted_ms,
        -- Where a round ends it; parked jobs have no `delay_reason`.
        case when j.due_at = 'infinity' then j.delay_reason
@@ -107,11 +107,11 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
           'cost', t.cost, 'before', t.before, 'spec', d.spec, 'version', d.version,
           'isLent', d.lend_us is not null, 'reopens', d.reopens, 'rivals', coalesce(o.jobs, 0),
           'states', json_agg(s.states) over (partition by t.way),
-          'heldMs', case when h.hold > j.now_us then ((h.hold - j.clock_lead_us) / 1000)::float8 end,
+          'heldMs', case when h.hold > j.now_us then ((h.hold - j.clock_offset_us) / 1000)::float8 end,
           'lost', h.hold > j.now_us and h.hold <= d.reopens, 'heldForMs', c.for_ms, 'cause', c.cause,
-          'probed', c.probed, 'refusal', (
+          'tried', c.tried, 'refusal', (
             select json_build_object('cause', f.cause, 'answer', f.answer, 'n', f.n,
-              'sinceMs', ((f.since - j.clock_lead_us) / 1000)::float8)
+              'sinceMs', ((f.since - j.clock_offset_us) / 1000)::float8)
             from sluice.refusal f where f.bucket = t.id),
           'others', (
             select sum(l.units) from sluice.ledger l
@@ -124,7 +124,7 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
           'places', (select x.capacity from unnest(r.kind, r.debt, d.capacities) x (kind, debt, capacity)
                      where x.kind = 'concurrency' and x.debt >= x.capacity limit 1),
           'nextMs', ((case when b.id is null then greatest(j.now_us, h.hold)
-                           when r.probe > 0 then j.now_us else r.next end - j.clock_lead_us)
+                           when r.trial_us > 0 then j.now_us else r.next end - j.clock_offset_us)
                      / 1000)::float8) as b
         from take t join unnest(engine.bucket_room(array(select t.id from take t order by t.i), j.now_us, false,
           -- The members of a pool may share what comes before it.
@@ -144,14 +144,14 @@ select j.id, j.task, j.queue, j.attempt, engine.state_of_job(o) as state, engine
         cross join lateral (
           select json_agg(json_build_object('version', m.version, 'atUs', m.now_at, 'debt', m.debt,
             'parts', to_json(m.parts), 'quota', to_json(m.quota),
-            'holdUs', case when m.probe > 0 then 0 else m.hold end)) as states
+            'holdUs', case when m.trial_us > 0 then 0 else m.hold end)) as states
           from unnest(engine.bucket_room(case when t.key is null and d.members is not null
             then array(select sluice.hash64(t.name || ':' || x) from unnest(d.members) x) else array[t.id] end,
             j.now_us)) m) s
         left join lateral (
           select max(k.hold - k.at) / 1000.0 as for_ms,
                  max(k.cause) filter (where k.cause not in ('others', 'again', 'denied')) as cause,
-                 bool_or(k.probe > 0 and k.units > 0) as probed
+                 bool_or(k.trial_us > 0 and k.units > 0) as tried
           from (select l.* from sluice.ledger l where l.bucket = t.id order by l.at desc, l.n desc limit 200) k
           where k.hold = r.hold) c on h.hold > j.now_us
         left join rival o on o.i = t.i

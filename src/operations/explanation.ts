@@ -96,9 +96,9 @@ export interface NeededBucket {
   /** The bucket is held until then, which took so long in all; because the vendor demanded it, unless `cause` is set. */
   heldMs: number | null
   heldForMs: number | null
-  /** The vendor has answered requests of it badly; `n` in a row. `probed`: it is held while a request shows whether it accepts again. */
+  /** The vendor has answered requests of it badly; `n` in a row. `tried`: it is held while a request shows whether it accepts again. */
   refusal: { cause: Cause; answer: string; n: number; sinceMs: number } | null
-  probed: boolean | null
+  tried: boolean | null
   /** Units that others have used in the longest span of its rules. */
   others: number | null
   /** In Redis the limit is used up by others, or closed; `spent`: the vendor's count shows that nothing is left. */
@@ -125,7 +125,7 @@ export interface Explanation {
   granted_ms: number | null
   /** Microseconds of the limiter's clock, and how far it is ahead of the store's. */
   now_us: number
-  clock_lead_us: number
+  clock_offset_us: number
   ahead: number
   fair: string | null
   /** The live workers that could run it. A dispatcher has the slots of its fleet: none while its broker is away. */

@@ -8,7 +8,7 @@ with given as (
   select u.o, u.way, (substring(u.way from '^[^:*]+')) as name, sluice.hash64(u.way) as id
   from unnest($1::text[]) with ordinality u (way, o)
 ), clock as (
-  select engine.limiter_now_us() as now_us, e.clock_lead_us from sluice.epoch e limit 1
+  select engine.limiter_now_us() as now_us, e.clock_offset_us from sluice.epoch e limit 1
 )
 select g.way, d.version is not null as defined,
        (select json_build_object('reason', p.reason, 'by', p.by,
@@ -16,7 +16,7 @@ select g.way, d.version is not null as defined,
         from sluice.limit_pause p
         where p.name = g.name and p.key in ('', substr(g.way, length(g.name) + 2)) order by p.key limit 1) as paused,
        b.parked is not null as parked,
-       case when r.hold > c.now_us then ((r.hold - c.clock_lead_us) / 1000)::float8 end as held_ms,
+       case when r.hold > c.now_us then ((r.hold - c.clock_offset_us) / 1000)::float8 end as held_ms,
        (select f.cause from sluice.refusal f where f.bucket = g.id) as cause,
        b.id is not null and r.units < 1 as full, b.id is not null and r.places < 1 as crowded,
        (greatest(0, r.next - c.now_us) / 1000)::float8 as free_in_ms,

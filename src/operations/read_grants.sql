@@ -10,7 +10,8 @@ select l.claim, l.at, l.units, (
     limit 20) j) as jobs
 -- Jobs have the store's time: `earliest` is the earliest that its clock can have shown at the grant, given its steps.
 from (select k.*, to_timestamp((k.at - e.most) / 1e6) as earliest
-      from (select greatest((select clock_lead_us from sluice.epoch), max(s.clock_lead_us), max(s.before_us)) as most
+      from (select greatest((select clock_offset_us from sluice.epoch), max(s.clock_offset_us),
+                            max(s.before_us)) as most
             from sluice.step s) e
       cross join sluice.ledger k where k.bucket = $1 and k.at >= $2
       and k.at - coalesce((select max(e) from unnest(k.earlier) e), 0) <= $3 and k.at <= $3 + engine.most_ahead_us()

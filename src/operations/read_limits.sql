@@ -18,8 +18,9 @@ select d.name, d.version, d.spec, d.source, d.by, d.reason, engine.unix_ms(d.cre
           order by o.key, o.source = 'pinned' desc) s) as key_numbers,
        (select json_agg(nullif(p.key, '') order by p.key) from sluice.limit_pause p where p.name = d.name) as paused,
        (select json_agg(json_build_object('key', f.key, 'cause', f.cause, 'answer', f.answer, 'count', f.n,
-          'sinceMs', ((f.since - e.clock_lead_us) / 1000)::float8, 'atMs', ((f.at - e.clock_lead_us) / 1000)::float8,
-          'untilMs', ((f.hold - e.clock_lead_us) / 1000)::float8) order by f.at desc)
+          'sinceMs', ((f.since - e.clock_offset_us) / 1000)::float8,
+          'atMs', ((f.at - e.clock_offset_us) / 1000)::float8,
+          'untilMs', ((f.hold - e.clock_offset_us) / 1000)::float8) order by f.at desc)
         from sluice.epoch e, lateral (
           select nullif(b.key, '') as key, r.*, l.hold
           from sluice.bucket b join sluice.refusal r on r.bucket = b.id
@@ -27,7 +28,7 @@ select d.name, d.version, d.spec, d.source, d.by, d.reason, engine.unix_ms(d.cre
             select k.hold from sluice.ledger k where k.bucket = b.id order by k.at desc, k.n desc limit 1) l on true
           where b.name = d.name order by r.at desc limit 100) f) as refusals,
        (select json_agg(json_build_object('key', f.key, 'units', f.units,
-          'atMs', ((f.at - e.clock_lead_us) / 1000)::float8) order by f.at desc)
+          'atMs', ((f.at - e.clock_offset_us) / 1000)::float8) order by f.at desc)
         from sluice.epoch e, lateral (
           select nullif(b.key, '') as key, sum(l.units)::float8 as units, max(l.at) as at
           from sluice.ledger l join sluice.bucket b on b.id = l.bucket

@@ -6,7 +6,7 @@ import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Sql } from '../db/store.ts'
-import { type ClockLead, setBack } from '../limits/quota-periods.ts'
+import { type ClockOffset, setBack } from '../limits/quota-periods.ts'
 import { BucketProof, type Defined, type GuaranteeName, lookback, promised } from '../limits/proof.ts'
 import { ledgerUs } from '../limits/limit.ts'
 import { type Rule, withPaces } from '../limits/rule.ts'
@@ -159,7 +159,7 @@ class Audit {
   readonly #verified = new Map<string, Verified>()
   readonly #exceeded: Exceeded[] = []
   readonly #missing: Missing[] = []
-  #clockLead: ClockLead = { firstUs: 0, steps: [] }
+  #clockOffset: ClockOffset = { firstUs: 0, steps: [] }
   #isProved = true
   #buckets = 0
   #grants = 0
@@ -174,10 +174,17 @@ class Audit {
 
   /** Reads all versions of the definitions and the state of the store clock; resolves to the limiter's time. */
   async definitions(): Promise<number> {
-    type Read = { now: string; lead: string; name: string | null; key: string; version: number; spec: Defined }
+    type Read = {
+      now: string
+      clock_offset_us: string
+      name: string | null
+      key: string
+      version: number
+      spec: Defined
+    }
     const rows = await this.#sql.query<Read>(
       `select n.*, d.name, d.key, d.version, d.spec
-       from (select engine.limiter_now_us() as now, clock_lead_us as lead from sluice.epoch limit 1) n
+       from (select engine.limiter_now_us() as now, clock_offset_us from sluice.epoch limit 1) n
        left join sluice.limit_def d on d.name = coalesce($1, d.name) and strpos(d.name, '/') = 0 order by d.name, d.version`,
       [this.#limit],
     )
@@ -191,13 +198,13 @@ class Audit {
     }
     if (this.#limit !== null && this.#versions.size === 0)
       throw new UsageError('SLUICE_NO_SUCH_LIMIT', `no limit is called "${this.#limit}"; \`sluice limits\` lists them`)
-    const { now, lead } = rows[0] as Read
-    const steps = await this.#sql.query<Record<'at' | 'before_us' | 'clock_lead_us', string>>(
-      'select at, before_us, clock_lead_us from sluice.step order by n',
+    const { now, clock_offset_us: offset } = rows[0] as Read
+    const steps = await this.#sql.query<Record<'at' | 'before_us' | 'clock_offset_us', string>>(
+      'select at, before_us, clock_offset_us from sluice.step order by n',
     )
-    this.#clockLead = {
-      firstUs: Number(steps[0]?.before_us ?? lead),
-      steps: steps.map((step) => ({ atUs: Number(step.at), clockLeadUs: Number(step.clock_lead_us) })),
+    this.#clockOffset = {
+      firstUs: Number(steps[0]?.before_us ?? offset),
+      steps: steps.map((step) => ({ atUs: Number(step.at), clockOffsetUs: Number(step.clock_offset_us) })),
     }
     this.#keptUs = Number(now) - ledgerUs
     return Number(now)
@@ -241,9 +248,9 @@ class Audit {
     nowUs: number,
   ): Bucket {
     // A period during which the store clock was set back is longer by that amount.
-    const backUs = Math.max(...[...versions.values()].map(lookback)) + setBack(this.#clockLead)
+    const backUs = Math.max(...[...versions.values()].map(lookback)) + setBack(this.#clockOffset)
     const keptUs = nowUs - Math.max(ledgerUs, backUs)
-    const proof = new BucketProof(versions, Math.max(fromUs ?? keptUs, keptUs), this.#clockLead)
+    const proof = new BucketProof(versions, Math.max(fromUs ?? keptUs, keptUs), this.#clockOffset)
     const again = async () => {
       const [row] = await this.#sql.query<{ now: string }>('select engine.limiter_now_us() as now')
       this.#keptUs = Number(row?.now) - ledgerUs

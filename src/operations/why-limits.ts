@@ -55,7 +55,7 @@ function bars(found: Explanation, bucket: NeededBucket, name: string): Reason[] 
     return [{ kind: 'undefined-limit', text, notBefore: undefined, acts: 'worker', todo }]
   }
   const isCosted = cost !== 1 || before > 0
-  const { ahead, now_us: nowUs, clock_lead_us: clockLeadUs } = found
+  const { ahead, now_us: nowUs, clock_offset_us: clockOffsetUs } = found
   const [firstMs, aboutMs] = timesOf(found, bucket, isCosted ? cost + before : cost + ahead)
   if (paused !== null) {
     const what = { limit: bucket.limit, ...(key ? { key } : {}) }
@@ -68,7 +68,7 @@ function bars(found: Explanation, bucket: NeededBucket, name: string): Reason[] 
     const text = `all ${bucket.places} places of ${name} are taken; the job can start when one of those jobs ends`
     return [{ kind: 'concurrency', text, notBefore: undefined, acts: 'jobs' }]
   }
-  const nowMs = (nowUs - clockLeadUs) / 1_000
+  const nowMs = (nowUs - clockOffsetUs) / 1_000
   if (avail - kept >= Math.max(1, isCosted ? cost + before : cost) && firstMs <= nowMs) return []
   const notBefore = new Date(Math.max(firstMs, nowMs))
   const times = { notBefore, ...(aboutMs === undefined ? {} : { about: new Date(Math.max(aboutMs, +notBefore)) }) }
@@ -135,17 +135,17 @@ const deeds = {
 /** Explains what the vendor's bad answers hold: one request at a time shows whether it accepts them again. */
 function refusalReason(
   { cause, answer, n, sinceMs }: NonNullable<NeededBucket['refusal']>,
-  { limit, key, probed }: NeededBucket,
+  { limit, key, tried }: NeededBucket,
   name: string,
   notBefore: Date,
 ): Reason {
   const since = `${answer}${n > 1 ? `, ${n} times in a row since ${new Date(sinceMs).toISOString()}` : ''}`
   const [all, one] = deeds[cause]
   const text =
-    probed === true
+    tried === true
       ? `the vendor ${all} of ${name} (${since}); one request is under way to see whether it accepts them again`
       : `${name} is held until ${notBefore.toISOString()}, or until a request is accepted: the vendor ${one} (${since})`
-  const times = { kind: 'held', text, notBefore: probed === true ? undefined : notBefore } as const
+  const times = { kind: 'held', text, notBefore: tried === true ? undefined : notBefore } as const
   if (cause !== 'credential') return { ...times, acts: 'time' }
   const todo = `correct the credential, then \`sluice limits reset ${limit.split('/')[0]}${key ? ` --key ${quoted(key)}` : ''}\``
   return { ...times, acts: 'operator', todo }
@@ -162,14 +162,14 @@ function timesOf(found: Explanation, bucket: NeededBucket, units: number): [numb
     version === null ||
     (version === bucket.version && (quota !== null || spec?.rules.every(({ kind }) => kind !== 'quota') === true))
   if (spec === null || isLent || states.length === 0 || !states.every(isKnown)) return [nextMs, undefined]
-  const { now_us: nowUs, clock_lead_us: clockLeadUs, kin_jobs: kin } = found
+  const { now_us: nowUs, clock_offset_us: clockOffsetUs, kin_jobs: kin } = found
   const at = (wanted: number) => {
     // Of several buckets, one has served at least its part.
     const least = Math.max(cost, Math.ceil(wanted / states.length))
     const all = states.map((state) =>
-      earliestUs(spec.rules, bucketOf(spec.rules, state, bucket.reopens ?? 0), nowUs, least, nowUs - clockLeadUs),
+      earliestUs(spec.rules, bucketOf(spec.rules, state, bucket.reopens ?? 0), nowUs, least, nowUs - clockOffsetUs),
     )
-    return (Math.min(...all) - clockLeadUs) / 1_000
+    return (Math.min(...all) - clockOffsetUs) / 1_000
   }
   return [at(units), at(units + Math.max(kept, (kin + rivals) * Math.max(1, cost)))]
 }
@@ -187,7 +187,7 @@ function bucketOf(rules: readonly Rule[], state: BucketState, reopensUs: number)
       return { ...unspent, beforeUs, startUs, endUs, previous, current, next } as typeof unspent
     }),
     holdUs,
-    probeUs: 0,
+    trialUs: 0,
     aheadUs: 0,
   }
 }

@@ -6,7 +6,7 @@
 import type { Clock } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import type { Log } from '../core/log.ts'
-import { reach } from '../core/probe.ts'
+import { reach } from '../core/test-points.ts'
 import { version } from '../core/version.ts'
 import type { Sql } from '../db/store.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'

@@ -36,7 +36,7 @@ export interface RedisLimiterOptions {
 const library = ['bucket', 'epoch', 'state', 'rebuild'].map((name) => scripts[`redis/${name}`] ?? '').join('\n')
 const withSeeds = `${library}\n${scripts['redis/seed'] ?? ''}`
 /** Returns the text of a script: what all share, and its own part. */
-export const scriptOf = (name: 'reserve' | 'settle' | 'begin' | 'join' | 'stands' | 'probe'): string =>
+export const scriptOf = (name: 'reserve' | 'settle' | 'begin' | 'join' | 'stands' | 'check'): string =>
   `${name === 'begin' || name === 'join' ? withSeeds : library}\n${scripts[`redis/${name}`] ?? ''}`
 const [publishText, agreeText] = [scripts['redis/publish'] ?? '', scripts['redis/agree'] ?? '']
 /** The causes of a denial, in the order of their numbers in a reply. */
@@ -220,7 +220,7 @@ export class RedisLimiter {
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
    */
   async write(): Promise<void> {
-    await sendCommand(this.#client, 'SET', [`${this.#keys}probe`, '1', 'PX', '1000'], this.#timeoutMs, this.#clock)
+    await sendCommand(this.#client, 'SET', [`${this.#keys}written`, '1', 'PX', '1000'], this.#timeoutMs, this.#clock)
   }
 
   /**

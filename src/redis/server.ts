@@ -168,7 +168,7 @@ function checkEvictions(now: number | undefined, before: number | undefined): Re
 async function checkScripts(client: RedisClient, clock: Clock): Promise<(RedisFinding | undefined)[]> {
   const cannot = (why: string) => [createError('no-scripts', `Redis does not run the scripts of limits: ${why}`)]
   try {
-    const answers = (await sendCommand(client, 'EVAL', [scriptOf('probe'), '0'], timeoutMs, clock)) as unknown[]
+    const answers = (await sendCommand(client, 'EVAL', [scriptOf('check'), '0'], timeoutMs, clock)) as unknown[]
     const [reads, packs, isNamed] = answers.map((one) => Number(one) === 1)
     if (!reads) return cannot('they may not read its clock (TIME)')
     if (!packs) return cannot('it lacks cmsgpack, struct or cjson')

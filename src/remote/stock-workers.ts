@@ -2,7 +2,7 @@
 import type { Broker } from '../amqp/broker.ts'
 import { eventExchange, readEvents, type CeleryEvent } from '../celery/event.ts'
 import type { Answers, Control } from '../celery/remote.ts'
-import { readDelivery } from '../celery/transport.ts'
+import { readIncoming } from '../celery/transport.ts'
 import { isRecord } from '../celery/json.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
@@ -97,9 +97,9 @@ export class StockWorkers {
       queues: [{ name: queue, durable: false, exclusive: true }],
       bindings: [{ exchange: eventExchange, to: { queue }, routingKey: 'worker.#' }],
     })
-    await broker.consume(queue, { prefetch: 1, noAck: true }, async (delivery) => {
+    await broker.consume(queue, { prefetch: 1, noAck: true }, async (incoming) => {
       try {
-        for (const event of await readEvents(readDelivery(delivery))) this.#handleEvent(event)
+        for (const event of await readEvents(readIncoming(incoming))) this.#handleEvent(event)
       } catch (error) {
         log.warn('an event of a Celery worker cannot be read; it is dropped', { err: error })
       }

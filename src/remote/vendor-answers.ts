@@ -33,7 +33,7 @@ export class VendorAnswers {
     if (refusal === undefined) return undefined
     if (buckets.length === 0) return refusal.cause === undefined ? refusal : undefined
     if (refusal.cause === undefined) marginsOf(this.#store).applyStatedMargin(limits)
-    const sent = { buckets, limits, requestedAt: job.requestedAt, who: job.id, isProbe: job.isProbe === true }
+    const sent = { buckets, limits, requestedAt: job.requestedAt, who: job.id, isTrial: job.isTrial === true }
     const heldMs = await this.#acquirer.recordRefusal(sent, refusal).catch(() => undefined)
     // A single failure is an ordinary one.
     return refusal.cause === undefined || heldMs !== undefined ? { ...refusal, heldMs } : undefined
@@ -45,7 +45,7 @@ export class VendorAnswers {
     if (buckets.length === 0) return
     this.#acquirer.recordServed({ buckets, limits }, job.requestedAt)
     // If the store does not receive it, the next call reports the same.
-    if (job.isProbe === true) void this.#acquirer.recordAccepted({ buckets, limits }, job.requestedAt).catch(() => {})
+    if (job.isTrial === true) void this.#acquirer.recordAccepted({ buckets, limits }, job.requestedAt).catch(() => {})
   }
 }
 

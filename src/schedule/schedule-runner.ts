@@ -4,7 +4,7 @@
  */
 import { codeOf, StoreError, UsageError, textOfError } from '../core/errors.ts'
 import { payloadBytesMax, statementCharsMax } from '../core/payload.ts'
-import { reach } from '../core/probe.ts'
+import { reach } from '../core/test-points.ts'
 import type { Store } from '../db/store.ts'
 import { admit } from '../tasks/admit.ts'
 import type { Rulebook } from '../tasks/rule.ts'

@@ -1,7 +1,7 @@
 /** Sends jobs: one by one (batched while a statement is in flight), in bulk, or inside the caller's own transaction. */
 import { SluiceError, StoreError, UsageError, codeOf } from '../core/errors.ts'
 import { countForStatement } from '../core/payload.ts'
-import { reach } from '../core/probe.ts'
+import { reach } from '../core/test-points.ts'
 import { retryPauseMs } from '../core/retry.ts'
 import { repeatUntilAnswered } from '../db/repeat-request.ts'
 import type { Row } from '../db/db.ts'

@@ -22,8 +22,8 @@ begin
   where r.bucket = any (p_buckets) and (r.at < v_sent or p_age_us is null) and r.cause is distinct from p_but
     and (r.cause <> 'down' or r.host = p_host or r.host is null or p_host is null);
   foreach v_room in array engine.bucket_room(p_buckets, v_now) loop
-    continue when v_room.probe = 0 or exists (select 1 from sluice.refusal r where r.bucket = v_room.bucket);
-    v_room.probe := 0;
+    continue when v_room.trial_us = 0 or exists (select 1 from sluice.refusal r where r.bucket = v_room.bucket);
+    v_room.trial_us := 0;
     if p_age_us is null or not exists (
       select 1 from (
         select l.hold, l.cause from sluice.ledger l where l.bucket = v_room.bucket

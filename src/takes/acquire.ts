@@ -55,7 +55,7 @@ interface Row {
   fresh_us: string | null
   redis_epoch: string | null
   lacking: boolean[] | null
-  probing: boolean | null
+  on_trial: boolean | null
   ahead_us: string | null
 }
 
@@ -117,7 +117,7 @@ export interface Sent extends Limited {
   /** The job, or the take. */
   readonly who: string
   /** It was a trial: the vendor had refused requests before. */
-  readonly isProbe: boolean
+  readonly isTrial: boolean
 }
 
 /** The buckets that a bad answer concerns, and the request's others; `isAgain`: only those that are on trial. */
@@ -222,7 +222,7 @@ export class Acquirer {
     if (cause === 'refused') this.#peer?.hold(concerned, retryAfterMs ?? minWaitMs)
     // A vendor that refuses a request, or rejects its credential, is not down.
     if (cause !== 'down') this.recordServed(request, requestedAt, 'credential')
-    if (cause === 'credential' && request.isProbe)
+    if (cause === 'credential' && request.isTrial)
       await this.recordAccepted(request, requestedAt, host ?? undefined, cause)
     const opened: Opened | undefined =
       cause === 'refused' ? { concerned, others } : await this.#countFailure(request, refusal.limit, cause)
@@ -244,7 +244,7 @@ export class Acquirer {
 
   /** Counts a failure; returns the buckets that it opens the circuit of, undefined if none. */
   async #countFailure(request: Sent, limit: string | undefined, cause: Failing): Promise<Opened | undefined> {
-    const { buckets, requestedAt, who, isProbe } = request
+    const { buckets, requestedAt, who, isTrial } = request
     const watched = bucketsWithCircuit(request)
     if (watched.length === 0) return undefined
     const { concerned } = splitByRefusal(watched, limit)
@@ -252,7 +252,7 @@ export class Acquirer {
     const failed = { cause, buckets, concerned, who, least: Math.min(...concerned.map(leastOf)), requestedAt }
     const opens = await this.#circuit.recordFailure(failed, this.#storeClock.cap(this.#store.clock.monotonicMs()))
     if (opens === 'own') return { concerned, others: [] }
-    return opens === 'all' || isProbe ? { concerned: watched, others: [], isAgain: opens === 'none' } : undefined
+    return opens === 'all' || isTrial ? { concerned: watched, others: [], isAgain: opens === 'none' } : undefined
   }
 
   /** Remembers that the vendor served a request, which ends a row of failures. */

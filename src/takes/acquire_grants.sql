@@ -17,13 +17,13 @@
 -- n: the taker's place in the line; the one that it had, if it was granted. Null: it has none.
 -- fresh_us: microseconds within which a request may begin under the grant. Null: the buckets count only places.
 -- lacking: whether each bucket denied it. Null: it was granted.
--- probing: as in engine.decide_grant.
+-- on_trial: as in engine.decide_grant.
 -- ahead_us: microseconds from now_us until the grant may be used (engine.grant_taker_ahead); 0: at once.
 create or replace function engine.acquire_grants(
   p_wants jsonb, p_buckets text[], p_units bigint[], p_cap bigint, p_job uuid default null, p_claim uuid default null)
 returns table (
   ord integer, granted boolean, lost boolean, wait_us bigint, soonest_us bigint, capacity bigint, now_us bigint,
-  waited_us bigint, life_us bigint, n bigint, fresh_us bigint, redis_epoch text, lacking boolean[], probing boolean,
+  waited_us bigint, life_us bigint, n bigint, fresh_us bigint, redis_epoch text, lacking boolean[], on_trial boolean,
   ahead_us bigint)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 set lock_timeout = '1s' as $$
@@ -69,9 +69,9 @@ begin
   foreach v_taker in array v_takers loop
     ord := v_taker.ord; wait_us := null; n := v_taker.n;
     v_taker := engine.add_earlier_takers(v_taker, v_stays, v_buckets, now_us);
-    select a.granted, a.lost, a.soonest_us, a.capacity, a.life_us, a.fresh_us, a.units, a.lacking, a.probing,
+    select a.granted, a.lost, a.soonest_us, a.capacity, a.life_us, a.fresh_us, a.units, a.lacking, a.on_trial,
            a.ahead_us, a.lead
-      into granted, lost, soonest_us, capacity, life_us, fresh_us, v_units, lacking, probing, ahead_us, v_lead
+      into granted, lost, soonest_us, capacity, life_us, fresh_us, v_units, lacking, on_trial, ahead_us, v_lead
     from engine.decide_grant(
       v_taker.id, v_buckets, p_units, v_taker, coalesce(v_since, now_us - 60000000), now_us) a;
     if not (granted or lost or v_queues) then

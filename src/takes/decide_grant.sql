@@ -10,12 +10,12 @@
 -- units: what the grant costs in each bucket.
 -- lacking: whether each bucket, taken alone, denies the grant to a taker. Null: it was granted.
 -- ahead_us, lead: as in takes/acquire_grants.sql, and in engine.grant_taker_ahead.
--- probing: the vendor has refused requests of one of the buckets (engine.refuse_buckets).
+-- on_trial: the vendor has refused requests of one of the buckets (engine.refuse_buckets).
 -- Other parameters: takes/acquire_grants.sql.
 create or replace function engine.decide_grant(
   p_grant uuid, p_buckets bigint[], p_units bigint[], p_taker engine.taker, p_since bigint, p_now bigint,
   out granted boolean, out lost boolean, out soonest_us bigint, out capacity bigint, out life_us bigint,
-  out fresh_us bigint, out units bigint[], out lacking boolean[], out probing boolean, out ahead_us bigint,
+  out fresh_us bigint, out units bigint[], out lacking boolean[], out on_trial boolean, out ahead_us bigint,
   out lead bigint)
 language plpgsql as $$
 declare
@@ -35,8 +35,8 @@ begin
   select array_agg(u.units order by r.ord), array_agg(greatest(u.units, v_is_job::integer) + b.units order by r.ord),
          array_agg(1 + b.takers order by r.ord), min(r.most) filter (where u.units > r.most and not v_is_job),
          array_agg(r.bucket) filter (where 'concurrency' = any (r.kind) and not v_is_job),
-         min(r.life) filter (where 'concurrency' <> any (r.kind)), bool_or(r.version is null), bool_or(r.probe > 0)
-    into units, v_needs, v_places, capacity, v_counted, fresh_us, v_is_shut, probing
+         min(r.life) filter (where 'concurrency' <> any (r.kind)), bool_or(r.version is null), bool_or(r.trial_us > 0)
+    into units, v_needs, v_places, capacity, v_counted, fresh_us, v_is_shut, on_trial
   from unnest(v_rooms) r
   cross join lateral (
     select case when 'concurrency' = all (r.kind) and not v_is_job then 1 else p_units[r.ord] end as units) u

@@ -19,7 +19,7 @@ export interface FetchGrantsOptions {
   /** Waits for a grant; gives back `unused` in the same statement. */
   take(signal: AbortSignal, unused: TakenGrant | undefined): Promise<TakenGrant>
   /** As `Grants.recordRefusal` and `Grants.recordAccepted`; `requestedAt`: when the request's grant was requested. */
-  recordRefusal(refusal: Refusal, requestedAt: Moment | undefined, isProbe: boolean): Promise<number | undefined>
+  recordRefusal(refusal: Refusal, requestedAt: Moment | undefined, isTrial: boolean): Promise<number | undefined>
   recordAccepted(requestedAt: Moment | undefined, host: string | undefined): Promise<void>
   /** As `Acquirer.recordServed`. */
   served(requestedAt: Moment | undefined): void
@@ -92,12 +92,12 @@ export class FetchGrants implements Spending {
   }
 
   recordRefusal(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined> {
-    return this.#options.recordRefusal(refusal, grant?.requestedAt, (grant as TakenGrant | undefined)?.isProbe === true)
+    return this.#options.recordRefusal(refusal, grant?.requestedAt, (grant as TakenGrant | undefined)?.isTrial === true)
   }
 
   recordAccepted(grant: Grant, host?: string): void {
     this.#options.served(grant.requestedAt)
-    if (!(grant as TakenGrant).isProbe) return
+    if (!(grant as TakenGrant).isTrial) return
     // If the store does not receive it, the next accepted request does the same.
     void this.#options.recordAccepted(grant.requestedAt, host).catch(() => {})
   }

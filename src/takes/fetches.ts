@@ -33,8 +33,8 @@ export interface FetchesOptions {
 const grantsOf = new WeakMap<Response, FetchGrants>()
 
 /** Returns a request as the circuit counts it, as one of its own. */
-function sentRequestOf({ buckets, limits }: TakeRequest, requestedAt: Moment | undefined, isProbe: boolean): Sent {
-  return { buckets, limits, requestedAt, isProbe, who: newId() }
+function sentRequestOf({ buckets, limits }: TakeRequest, requestedAt: Moment | undefined, isTrial: boolean): Sent {
+  return { buckets, limits, requestedAt, isTrial, who: newId() }
 }
 
 /** The requests of one Sluice. */
@@ -62,9 +62,9 @@ export class Fetches {
         const maxWaitMs = Math.max(0, untilMs - clock.monotonicMs())
         return this.#options.take({ ...want, maxWaitMs }, { signal }, unused)
       },
-      recordRefusal: (refusal, requestedAt, isProbe) => {
+      recordRefusal: (refusal, requestedAt, isTrial) => {
         if (refusal.cause === undefined) margins.applyStatedMargin(want.limits)
-        return acquirer.recordRefusal(sentRequestOf(want, requestedAt, isProbe), refusal)
+        return acquirer.recordRefusal(sentRequestOf(want, requestedAt, isTrial), refusal)
       },
       recordAccepted: (requestedAt, host) => acquirer.recordAccepted(want, requestedAt, host),
       served: (requestedAt) => acquirer.recordServed(want, requestedAt),
@@ -94,7 +94,7 @@ export class Fetches {
     const refusal = refusalIn(response, want.limits, { wallMs: store.clock.wallMs() })
     // It is not known which request the response answers. If no request of this process was a trial, it was sent before
     // the refusal.
-    const requestedAt = leases.probeOf(want.buckets)
+    const requestedAt = leases.trialOf(want.buckets)
     const bad = refusal ?? failureIn(response, want.limits)
     if (bad !== undefined)
       await acquirer.recordRefusal(sentRequestOf(want, requestedAt, requestedAt !== undefined), bad)

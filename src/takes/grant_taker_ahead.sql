@@ -18,7 +18,7 @@ declare
   v_grant record;
 begin
   lead := 0;
-  if p_taker.line is null or p_units <> 1 or p_room.version is null or p_room.hold > p_now or p_room.probe > 0
+  if p_taker.line is null or p_units <> 1 or p_room.version is null or p_room.hold > p_now or p_room.trial_us > 0
     or 'rate' <> all (p_room.kind) or 'concurrency' = any (p_room.kind)
     or engine.jobs_due_at(p_room.bucket, p_now) is not null
     or exists (

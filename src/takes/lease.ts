@@ -23,7 +23,7 @@ export interface LeaseOptions {
   /** True if the store was away and charged nothing (`onStoreError: 'open'`). */
   readonly isUncharged: boolean
   /** The vendor has refused requests before: this one shows whether it accepts them again. */
-  readonly isProbe: boolean
+  readonly isTrial: boolean
   /** The taker's place in the line; infinity: it was not in a line. */
   readonly place: number
   /** Called with the age at which the grant is about to be used, in ms; `isLate`: it is too old for that. */
@@ -42,7 +42,7 @@ export interface LeaseOptions {
 export class TakenGrant implements Lease {
   readonly id: string
   readonly isUncharged: boolean
-  readonly isProbe: boolean
+  readonly isTrial: boolean
   /** The grant's id in Redis, if the limit is shared there. */
   peerGrant: string | undefined
   #deadlineMs: number
@@ -63,7 +63,7 @@ export class TakenGrant implements Lease {
     this.id = options.id
     this.#deadlineMs = options.deadlineMs
     this.isUncharged = options.isUncharged
-    this.isProbe = options.isProbe
+    this.isTrial = options.isTrial
   }
 
   get deadlineMs(): number {

@@ -35,7 +35,7 @@ export const isHalfOver = (answer: StoreAnswer, nowMs: number) =>
 export class Leases {
   readonly #options: LeasesOptions
   /** For each bucket whose requests the vendor has refused, when the newest grant for a trial was requested. */
-  readonly #probes = new RecentMap<string, Moment>(bucketsMax)
+  readonly #trials = new RecentMap<string, Moment>(bucketsMax)
   readonly #held = new Set<TakenGrant>()
 
   constructor(options: LeasesOptions) {
@@ -43,13 +43,13 @@ export class Leases {
   }
 
   /** Returns when the newest grant for a trial of these buckets was requested; undefined: there is none. */
-  probeOf(buckets: readonly string[]): Moment | undefined {
-    return buckets.map((bucket) => this.#probes.get(bucket)).findLast((moment) => moment !== undefined)
+  trialOf(buckets: readonly string[]): Moment | undefined {
+    return buckets.map((bucket) => this.#trials.get(bucket)).findLast((moment) => moment !== undefined)
   }
 
   /** Forgets the trials of these buckets, because the vendor accepts requests again. */
   recordAccepted(buckets: readonly string[]): void {
-    for (const bucket of buckets) this.#probes.delete(bucket)
+    for (const bucket of buckets) this.#trials.delete(bucket)
   }
 
   /** Ends all leases that hold places. */
@@ -80,8 +80,8 @@ export class Leases {
       return {}
     }
     for (const bucket of want.buckets)
-      if (answer.probing !== true) this.#probes.delete(bucket)
-      else if (pending.requestedAt !== undefined) this.#probes.set(bucket, pending.requestedAt)
+      if (answer.on_trial !== true) this.#trials.delete(bucket)
+      else if (pending.requestedAt !== undefined) this.#trials.set(bucket, pending.requestedAt)
     const lease = this.make(want, pending.id, answer.fromMs, answer, pending.requestedAt)
     if (answer.life_us !== null) {
       this.#held.add(lease)
@@ -106,7 +106,7 @@ export class Leases {
       requestedAt,
       hasPlace: row !== undefined && row.life_us !== null,
       isUncharged: row === undefined,
-      isProbe: row?.probing === true,
+      isTrial: row?.on_trial === true,
       place: Number(row?.n ?? Infinity),
       recordAge: (ageMs, isLate) => margins.recordAge(want.limits, ageMs, isLate),
       way: margins.measureWay(want.limits, (limits) => acquirer.chargeAgain(want.buckets, want.costs, limits)),

@@ -6,7 +6,7 @@ import type { Log } from '../core/log.ts'
  * For how long, in ms, takes do not call a store that has failed to answer, because each call would wait for its own
  * time-out.
  */
-const probeMs = 1_000
+const retryMs = 1_000
 
 /** The store's outages, as one process sees them. */
 export class StoreOutage {
@@ -14,7 +14,7 @@ export class StoreOutage {
   uncharged = 0
   readonly #clock: Clock
   readonly #log: Log
-  #probeAtMs: number | undefined
+  #retryAtMs: number | undefined
   #since = 0
 
   constructor(clock: Clock, log: Log) {
@@ -24,18 +24,18 @@ export class StoreOutage {
 
   /** True for a second after the store failed to answer. */
   get isOn(): boolean {
-    return this.#probeAtMs !== undefined && this.#clock.monotonicMs() < this.#probeAtMs
+    return this.#retryAtMs !== undefined && this.#clock.monotonicMs() < this.#retryAtMs
   }
 
   /** Records that the store did not answer. */
   begun(error: unknown): void {
-    if (this.#probeAtMs === undefined) {
+    if (this.#retryAtMs === undefined) {
       this.#since = this.uncharged
       this.#log.warn('the store does not answer; limits with onStoreError "open" grant without it', {
         err: error,
       })
     }
-    this.#probeAtMs = this.#clock.monotonicMs() + probeMs
+    this.#retryAtMs = this.#clock.monotonicMs() + retryMs
   }
 
   /** Counts a grant made without the store. */
@@ -46,8 +46,8 @@ export class StoreOutage {
 
   /** Records that the store answered. */
   over(): void {
-    if (this.#probeAtMs === undefined) return
-    this.#probeAtMs = undefined
+    if (this.#retryAtMs === undefined) return
+    this.#retryAtMs = undefined
     this.#log.warn('the store answers again; what was granted without it was not charged', {
       grants: this.uncharged - this.#since,
     })

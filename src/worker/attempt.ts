@@ -115,7 +115,7 @@ export class Attempt {
       if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
       const shown = this.#isRefused || this.job.buckets === null ? undefined : shownBy(outcome, this.#allowance)
       const { source } = this.#options
-      if (shown && (this.job.isProbe === true || source.isWatching)) this.#openGrants().recordEnd(shown)
+      if (shown && (this.job.isTrial === true || source.isWatching)) this.#openGrants().recordEnd(shown)
       if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') source.refund(this.job)
       if (this.#isCalled && isUnseen(this.#allowance)) source.applyStatedMargin(this.#task.limits)
       return this.#isCalled ? this.#reported(outcome) : outcome

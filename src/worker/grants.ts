@@ -49,7 +49,7 @@ interface StoreGrant extends Grant {
   /** Its id in the second limiter. */
   readonly peerGrant?: string | undefined
   /** The vendor has refused requests before: this one shows whether it accepts them again. */
-  readonly isProbe: boolean
+  readonly isTrial: boolean
 }
 
 function jobLostError(): AttemptError {
@@ -97,7 +97,7 @@ export class StoreGrants implements Grants {
             requestedAt: job.requestedAt,
             units: [...this.#costs],
             peerGrant: job.grant,
-            isProbe: job.isProbe === true,
+            isTrial: job.isTrial === true,
           })
     if (this.own !== undefined) this.#used.push(this.own)
   }
@@ -281,16 +281,16 @@ export class StoreGrants implements Grants {
   async recordRefusal(refusal: Refusal, grant: Grant | undefined): Promise<number | undefined> {
     const { job, limits } = this.#options
     if (this.#buckets.length === 0) return undefined
-    const isProbe = ((grant as StoreGrant | undefined) ?? this.own)?.isProbe === true
+    const isTrial = ((grant as StoreGrant | undefined) ?? this.own)?.isTrial === true
     if (refusal.cause === undefined) marginsOf(this.#options.store).applyStatedMargin(limits)
     // The oldest grant is that of the claim.
     const { requestedAt } = grant ?? job
-    return this.#acquirer.recordRefusal({ buckets: this.#buckets, limits, requestedAt, who: job.id, isProbe }, refusal)
+    return this.#acquirer.recordRefusal({ buckets: this.#buckets, limits, requestedAt, who: job.id, isTrial }, refusal)
   }
 
   recordAccepted(grant: Grant | undefined, host?: string): void {
     this.#acquirer.recordServed({ buckets: this.#buckets, limits: this.#options.limits }, grant?.requestedAt)
-    this.#endProbe(grant, grant?.requestedAt, host)
+    this.#endTrial(grant, grant?.requestedAt, host)
   }
 
   /**
@@ -299,12 +299,12 @@ export class StoreGrants implements Grants {
    */
   recordEnd(shown: 'served' | 'done'): void {
     this.#acquirer.recordServed({ buckets: this.#buckets, limits: this.#options.limits }, this.#options.job.requestedAt)
-    if (shown === 'served') this.#endProbe(this.own, this.own?.requestedAt)
-    else this.#endProbe(this.own, readMoment(this.#options.store.clock), undefined, 'refused')
+    if (shown === 'served') this.#endTrial(this.own, this.own?.requestedAt)
+    else this.#endTrial(this.own, readMoment(this.#options.store.clock), undefined, 'refused')
   }
 
-  #endProbe(grant: Grant | undefined, requestedAt: Moment | undefined, host?: string, but?: Cause): void {
-    if ((grant as StoreGrant | undefined)?.isProbe !== true) return
+  #endTrial(grant: Grant | undefined, requestedAt: Moment | undefined, host?: string, but?: Cause): void {
+    if ((grant as StoreGrant | undefined)?.isTrial !== true) return
     // If the store does not receive it, the next accepted request does the same.
     void this.#acquirer
       .recordAccepted({ buckets: this.#buckets, limits: this.#options.limits }, requestedAt, host, but)
@@ -332,14 +332,14 @@ export class StoreGrants implements Grants {
     // The definition that granted it may not be the one of the attempt's own grant.
     const lifeMs = Number(answer.fresh_us ?? grantMs * 1_000) / 1_000
     const deadlineMs = (fromMs ?? answer.fromMs) + lifeMs
-    const isProbe = answer.probing === true
+    const isTrial = answer.on_trial === true
     const grant = {
       id: pending.id,
       deadlineMs,
       lifeMs,
       requestedAt: pending.requestedAt,
       units: [...units],
-      isProbe,
+      isTrial,
       peerGrant: id,
     }
     if (fromMs === undefined) return { waitMs: Math.max(1, waitMs), unused: { ...grant, peerGrant: undefined } }

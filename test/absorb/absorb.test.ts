@@ -229,9 +229,9 @@ describe('a task that Python sends', () => {
     const broker = await openBroker({ url: stage.url, name: 'test', log: silent })
     context.onTestFinished(() => broker.close())
     const reasons: string[] = []
-    await broker.consume('celery.parked', { prefetch: 10 }, (delivery) => {
-      reasons.push(String(delivery.properties.headers?.['x-sluice-reason']))
-      delivery.ack()
+    await broker.consume('celery.parked', { prefetch: 10 }, (incoming) => {
+      reasons.push(String(incoming.properties.headers?.['x-sluice-reason']))
+      incoming.ack()
     })
     await until(() => reasons.length === 7, 'all are parked')
     expect(reasons.toSorted()).toEqual([

@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto'
 import { expect, it, type TestContext } from 'vitest'
 import { Absorber } from '../../src/absorb/absorber.ts'
-import type { Incoming } from '../../src/absorb/broker.ts'
+import type { IncomingCall } from '../../src/absorb/broker.ts'
 import { noTraffic } from '../../src/amqp/traffic.ts'
 import { signature } from '../../src/celery/signature.ts'
 import { blank, type TaskMessage, writeTask } from '../../src/celery/task-message.ts'
@@ -32,7 +32,7 @@ async function absorbing({ onTestFinished }: Pick<TestContext, 'onTestFinished'>
     if (name === 'absorb/record_calls') batches.push(((args as unknown[])[0] as unknown[]).length)
     return run(name, args)
   }
-  let receive: (incoming: Incoming) => void = () => {}
+  let receive: (incoming: IncomingCall) => void = () => {}
   const none = async () => {}
   const sent: unknown[] = []
   const send = async (message: unknown) => void sent.push(message)

@@ -7,7 +7,7 @@ import type { TestContext } from 'vitest'
 import { openBroker } from '../../src/amqp/broker.ts'
 import { isFinal, readResult, type TaskResult } from '../../src/celery/result.ts'
 import { blank, type TaskMessage, writeTask } from '../../src/celery/task-message.ts'
-import { publish, readDelivery } from '../../src/celery/transport.ts'
+import { publish, readIncoming } from '../../src/celery/transport.ts'
 import type { WireMessage } from '../../src/celery/wire.ts'
 import { silent } from '../../src/core/log.ts'
 import type { SluiceOptions } from '../../src/options.ts'
@@ -86,7 +86,7 @@ export async function openWire(url: string, { onTestFinished }: Pick<TestContext
   await broker.declare({ queues: [{ name: 'celery' }, { name: replyTo }] })
   const replies: TaskResult[] = []
   const read = (queue: string, onMessage: (message: WireMessage) => unknown) =>
-    broker.consume(queue, { prefetch: 100, noAck: true }, (one) => onMessage(readDelivery(one)))
+    broker.consume(queue, { prefetch: 100, noAck: true }, (one) => onMessage(readIncoming(one)))
   await read(replyTo, ({ body }) => replies.push(readResult(body.toString())))
   const raw = (message: WireMessage, queue = 'celery') => publish(broker, message, { exchange: '', routingKey: queue })
   const reasons: string[] = []

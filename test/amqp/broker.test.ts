@@ -3,7 +3,7 @@ import { type AddressInfo, connect, createServer } from 'node:net'
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { isLong } from '../long.ts'
-import type { Delivery } from '../../src/amqp/broker.ts'
+import type { Incoming } from '../../src/amqp/broker.ts'
 import { type Broker as Host, freshBroker } from '../servers/rabbitmq.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { later, until } from '../until.ts'
@@ -302,7 +302,7 @@ describe('a consumer', () => {
     const [broker, other] = [await open(url), await open(host.url)]
     await broker.declare({ queues: [{ name: 'together' }] })
     for (let i = 0; i < 8; i++) await other.publish(to('together', String(i)))
-    const held: Delivery[] = []
+    const held: Incoming[] = []
     const consumer = await broker.consume('together', { prefetch: 8 }, (one) => held.push(one))
     await until(() => held.length === 8)
     for (const i of [5, 0, 1, 3]) expect(held[i]?.ack()).toBe(true)

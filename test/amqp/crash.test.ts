@@ -2,7 +2,7 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import type { Delivery } from '../../src/amqp/broker.ts'
+import type { Incoming } from '../../src/amqp/broker.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { isLong } from '../long.ts'
 import { type RabbitServer, startRabbit } from '../servers/rabbitmq.ts'
@@ -73,7 +73,7 @@ it('45: subscribes again when the server closes a channel that acknowledged too 
   await server.evaluate('application:set_env(rabbit, channel_tick_interval, 300)')
   const broker = await open(server.url)
   await broker.declare({ queues: [{ name: 'late' }, { name: 'other' }] })
-  const held: Delivery[] = []
+  const held: Incoming[] = []
   await broker.consume('late', { prefetch: 1 }, (one) => {
     held.push(one)
     if (one.isRedelivered) one.ack()

@@ -63,9 +63,9 @@ describe('a message that waits', () => {
     const count = isLong ? 5_000 : 300
     const spanMs = isLong ? 30_000 : 3_000
     const late: number[] = []
-    const consumer = await broker.consume('here', { prefetch: 200 }, (delivery) => {
-      late.push(performance.now() - Number(delivery.properties.headers?.['due']))
-      delivery.ack()
+    const consumer = await broker.consume('here', { prefetch: 200 }, (incoming) => {
+      late.push(performance.now() - Number(incoming.properties.headers?.['due']))
+      incoming.ack()
     })
     for (let i = 0; i < count; i++) {
       const ms = Math.random() * spanMs
@@ -87,11 +87,11 @@ describe('a message that waits', () => {
   it('is not lost when it waits again and again, in the same queues', async () => {
     await broker.declare({ queues: [{ name: 'circle' }] })
     const rounds: number[] = []
-    await broker.consume('circle', { prefetch: 10 }, async (delivery) => {
-      const round = Number(delivery.properties.headers?.['round'])
+    await broker.consume('circle', { prefetch: 10 }, async (incoming) => {
+      const round = Number(incoming.properties.headers?.['round'])
       rounds.push(round)
       if (round < 20) await again(round + 1)
-      delivery.ack()
+      incoming.ack()
     })
     const again = (round: number) =>
       publishLater(broker, { body: Buffer.from('x'), properties: { headers: { round } } }, 'circle', 75)

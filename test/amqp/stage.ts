@@ -1,5 +1,5 @@
 import { onTestFinished } from 'vitest'
-import { openBroker, type Broker, type Delivery } from '../../src/amqp/broker.ts'
+import { openBroker, type Broker, type Incoming } from '../../src/amqp/broker.ts'
 import { logTo } from '../../src/core/log.ts'
 
 /** A broker, and the lines that it logs. */
@@ -14,9 +14,9 @@ export async function open(url: string): Promise<Broker & { lines: string[] }> {
 /** Receives the messages of a queue, acknowledges them, and keeps their texts. */
 export async function collect(broker: Broker, queue: string, prefetch = 100) {
   const texts: string[] = []
-  const consumer = await broker.consume(queue, { prefetch }, (delivery: Delivery) => {
-    texts.push(delivery.body.toString())
-    delivery.ack()
+  const consumer = await broker.consume(queue, { prefetch }, (incoming: Incoming) => {
+    texts.push(incoming.body.toString())
+    incoming.ack()
   })
   return { texts, consumer }
 }

@@ -1,6 +1,6 @@
 /** The bounds of a service's queues, and the alarm about events that are retried. */
 import { beforeEach, expect, it } from 'vitest'
-import type { Delivery } from '../../src/amqp/broker.ts'
+import type { Incoming } from '../../src/amqp/broker.ts'
 import { ServiceNames } from '../../src/bus/names.ts'
 import { readQueues } from '../../src/bus/queue-watch.ts'
 import { Republisher } from '../../src/bus/republisher.ts'
@@ -106,7 +106,7 @@ it('an alarm is told how many events wait for a retry', async () => {
   }
   const look = () => readQueues({ store, broker, names, republisher, alarms, look() {} })
   await look()
-  const delivery = { body: Buffer.from('1'), properties: {} as Delivery['properties'], routingKey: paid.name }
+  const incoming = { body: Buffer.from('1'), properties: {} as Incoming['properties'], routingKey: paid.name }
   const progress = {
     type: 'orders.paid',
     attempt: 1,
@@ -118,7 +118,7 @@ it('an alarm is told how many events wait for a retry', async () => {
   }
   for (const delayMs of [3_600_000, 3_600_000, 7_200_000])
     await republisher.returnLater(
-      { delivery, event: undefined },
+      { incoming, event: undefined },
       { queue: names.group('main', false), stepFor: (ms) => ms },
       progress,
       delayMs,

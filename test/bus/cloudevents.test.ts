@@ -20,10 +20,10 @@ it('events are read by an SDK of CloudEvents, and its events by handlers', async
     bindings: [{ exchange: 'sluice.events', to: { queue: 'sdk' }, routingKey: 'orders.#' }],
   })
   const read: CloudEvent<unknown>[] = []
-  await other.consume('sdk', { prefetch: 10 }, (delivery) => {
-    const headers = { 'content-type': delivery.properties.contentType as string }
-    read.push(HTTP.toEvent({ headers, body: delivery.body.toString() }) as CloudEvent<unknown>)
-    delivery.ack()
+  await other.consume('sdk', { prefetch: 10 }, (incoming) => {
+    const headers = { 'content-type': incoming.properties.contentType as string }
+    read.push(HTTP.toEvent({ headers, body: incoming.body.toString() }) as CloudEvent<unknown>)
+    incoming.ack()
   })
 
   const id = await a.events.emit(

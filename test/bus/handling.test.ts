@@ -42,15 +42,15 @@ it('an outage is reported once at its begin and once at its end, however many me
 
 it('a copy of a message in hand is settled with it, and what it was sent on as by itself', () => {
   const settled: string[] = []
-  const delivery = (name: string) => ({
+  const incoming = (name: string) => ({
     isInHand: true,
     ack: () => settled.push(`ack ${name}`),
     reject: () => settled.push(`reject ${name}`),
   })
   const progress = { handler: 'h' }
   const message = (place: number, name: string) =>
-    ({ key: `${place} queue h id `, progress, delivery: delivery(name), open: 0 }) as never
-  const take = (place: number, name: string) => inHand.takeCopy(`${place} queue h id `, delivery(name) as never)
+    ({ key: `${place} queue h id `, progress, incoming: incoming(name), open: 0 }) as never
+  const take = (place: number, name: string) => inHand.takeCopy(`${place} queue h id `, incoming(name) as never)
   const reported: string[] = []
   const inHand = new MessagesInHand({ clock, log: silent }, (key) => void reported.push(key))
   const [first, next] = [message(1, 'first'), message(2, 'next')]
@@ -106,19 +106,19 @@ function attempts(slots: number, returnLater = async () => {}) {
     reported,
     /** Begins with a message for these handlers. */
     handle(key: string, handlers: readonly string[]) {
-      const ack = () => (delivery.isAcknowledged = true)
-      const delivery = { isInHand: true, isAcknowledged: false, ack, reject() {} }
+      const ack = () => (incoming.isAcknowledged = true)
+      const incoming = { isInHand: true, isAcknowledged: false, ack, reject() {} }
       const message = {
         key: `0 ${key}`,
         source,
         queue: source?.queue,
         progress: { type: 'orders.paid', isDoubtful: false, ...counts },
         event: { id: key, source: '/s', type: 'orders.paid', time: '', data: 1 },
-        delivery,
+        incoming,
         open: 0,
       }
       handling.handle(message as never, handlers, false)
-      return delivery
+      return incoming
     },
     /** Ends the attempt that began first. */
     end(outcome: Outcome) {
@@ -134,9 +134,9 @@ it('ends of attempts are reported once, however often RabbitMQ refuses to take t
   const { handle, end, reported } = attempts(1, async () => {
     if (failures-- > 0) throw new StoreError('SLUICE_BROKER_NACK', 'its queue is full')
   })
-  const delivery = handle('k', ['one'])
+  const incoming = handle('k', ['one'])
   end({ kind: 'retry', error: '{}', delayMs: 5, tookMs: 1 })
-  await until(() => delivery.isAcknowledged)
+  await until(() => incoming.isAcknowledged)
   expect(reported).toEqual(['retry'])
 })
 
@@ -144,7 +144,7 @@ it('an event that one handler has begun is handled by the other ones, too, thoug
   const { handle, end, inHand, handling, reported } = attempts(2)
   handle('other', ['one'])
   const deliveries = [handle('begun', ['one', 'two']), handle('waiting', ['one'])]
-  for (const delivery of deliveries) delivery.isInHand = false
+  for (const incoming of deliveries) incoming.isInHand = false
   end(done)
   // Another replica gets both of them again, and looks among the others.
   expect(['begun', 'waiting'].map((key) => inHand.look(`0 ${key}`))).toEqual(['in hand', undefined])

@@ -1,7 +1,7 @@
 /** Events of handlers with limits, which wait in the service's own store. */
 import { beforeEach, expect, it } from 'vitest'
 import { ServiceConsumer } from '../../src/bus/consumer.ts'
-import type { Delivery } from '../../src/amqp/broker.ts'
+import type { Incoming } from '../../src/amqp/broker.ts'
 import { ServiceNames } from '../../src/bus/names.ts'
 import { sourcesOf } from '../../src/bus/source.ts'
 import { systemClock } from '../../src/core/clock.ts'
@@ -80,7 +80,7 @@ async function consumerOf(handler: EventHandler, failures: number, beforeConsumi
   const clock = { ...systemClock, sleep: () => new Promise<void>((resolve) => setImmediate(resolve)) }
   const sent: unknown[] = []
   const settled: string[] = []
-  let take: (delivery: Delivery) => unknown = () => undefined
+  let take: (incoming: Incoming) => unknown = () => undefined
   const broker = {
     consume: async (_: string, __: object, onMessage: typeof take) => {
       take = onMessage
@@ -119,7 +119,7 @@ async function consumerOf(handler: EventHandler, failures: number, beforeConsumi
       isInHand = false
       return true
     }
-    const delivery = {
+    const incoming = {
       body: Buffer.from(JSON.stringify(data)),
       properties: { contentType: 'application/json' },
       exchange: '',
@@ -131,7 +131,7 @@ async function consumerOf(handler: EventHandler, failures: number, beforeConsumi
       ack: () => settle('ack'),
       reject: () => settle('reject'),
     }
-    void Promise.resolve(take(delivery as never)).catch(() => delivery.reject())
+    void Promise.resolve(take(incoming as never)).catch(() => incoming.reject())
   }
   return { consumer, sent, settled, deliver }
 }

@@ -39,7 +39,7 @@ const again = { 'sluice-again': true } as const
 /** The header of an event that was tried once. */
 const triedOnce = (more: object) => {
   const counts = { attempt: 1, failed: 1, throttled: 0, crashes: 0, strays: 0, isDoubtful: false }
-  return { 'sluice-delivery': JSON.stringify({ ...counts, type: 'slow', ...more }) }
+  return { 'sluice-history': JSON.stringify({ ...counts, type: 'slow', ...more }) }
 }
 
 /** Takes so many messages of a queue, as a worker that has begun none; `die` loses it. */

@@ -16,7 +16,7 @@ it('a service reads every message as an event, or refuses it with a reason, and 
     contentEncoding: fc.constantFrom(undefined, 'utf-8', 'gzip'),
     messageId: fc.option(fc.string(), { nil: undefined }),
     timestamp: fc.option(fc.integer(), { nil: undefined }),
-    headers: fc.option(fc.dictionary(fc.constantFrom('sluice-delivery', 'sluice-again', 'x'), fc.anything()), {
+    headers: fc.option(fc.dictionary(fc.constantFrom('sluice-history', 'sluice-again', 'x'), fc.anything()), {
       nil: undefined,
     }),
   })
@@ -41,7 +41,7 @@ it('a service reads every message as an event, or refuses it with a reason, and 
   })
 })
 
-it('a service keeps what is known of a delivery from copy to copy, and nothing of what servers add', () => {
+it('a service keeps what is known of a message from copy to copy, and nothing of what servers add', () => {
   const text = JSON.stringify({ specversion: '1.0', id: 'i', source: '/s', type: 'a.b', data: 1 })
   const { body, properties } = messageOf({ id: 'i', type: 'a.b', text })
   const progress = {
@@ -54,7 +54,7 @@ it('a service keeps what is known of a delivery from copy to copy, and nothing o
   const copy = copyOf(received(body, { ...properties, headers: { 'x-death': [{}] } }), undefined, progress, {
     routingKey: 'q',
   })
-  expect(Object.keys(copy.properties?.headers ?? {})).toEqual(['sluice-delivery'])
+  expect(Object.keys(copy.properties?.headers ?? {})).toEqual(['sluice-history'])
   expect(progressOf(received(copy.body, copy.properties ?? {}, 'q'))).toEqual(progress)
 })
 
@@ -65,7 +65,7 @@ it('a service counts what a worker in Python has tried since, whose Celery keeps
     [1, 2, 1],
     [4, 5, 4],
   ]) {
-    const headers = { task: 'a.b', id: 'i', retries, 'sluice-delivery': text }
+    const headers = { task: 'a.b', id: 'i', retries, 'sluice-history': text }
     expect(progressOf(received(Buffer.from('1'), { headers }))).toMatchObject({ attempt, failed })
   }
 })
@@ -96,7 +96,7 @@ it('a service refuses what is nested so deep that it could not be written again'
 it('a service takes a history that no process of ours has written for none', () => {
   const ours = { type: 'a.b', attempt: 1, failed: 1, throttled: 0, crashes: 0, strays: 2, isDoubtful: false }
   const read = (more: object) =>
-    progressOf(received(Buffer.from('1'), { headers: { 'sluice-delivery': JSON.stringify({ ...ours, ...more }) } }))
+    progressOf(received(Buffer.from('1'), { headers: { 'sluice-history': JSON.stringify({ ...ours, ...more }) } }))
   expect(read({ handler: 'h' })).toEqual({ ...ours, handler: 'h' })
   const fresh = { ...ours, attempt: 0, failed: 0, strays: 0 }
   for (const odd of [{ strays: -1e9 }, { failed: -1 }, { attempt: 1e300 }, { handler: {} }, { replayOf: 7 }])

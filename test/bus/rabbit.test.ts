@@ -126,8 +126,8 @@ it('the bus understands plain JSON by its routing key, and archives what is no e
     [JSON.stringify({ ...envelope, data: undefined, data_base64: 'AA==' }), cloud],
   ]
   for (const [body, properties] of bad) await send('orders.bad', body, properties)
-  // What is known of a delivery is not believed in another form.
-  await send('orders.odd', '1', { headers: { 'sluice-delivery': '{"attempt":"many"}' } })
+  // What is known of a message is not believed in another form.
+  await send('orders.odd', '1', { headers: { 'sluice-history': '{"attempt":"many"}' } })
   await until(() => got.length === 5)
   await until(async () => (await a.events.archive().count()) === bad.length)
   expect(got).toEqual(

@@ -1,7 +1,7 @@
 /** Messages whose worker was lost, on a channel that ends. */
 import { EventEmitter } from 'node:events'
 import { expect, it } from 'vitest'
-import type { Delivery } from '../../src/amqp/broker.ts'
+import type { Incoming } from '../../src/amqp/broker.ts'
 import { silent } from '../../src/core/log.ts'
 import { Suspects, type SuspectsOptions } from '../../src/bus/suspects.ts'
 import { until } from '../until.ts'
@@ -37,8 +37,8 @@ it('messages of a lost worker cannot be settled any more when their channel is o
       throw new Error('Channel closed')
     },
   })
-  const taken: Delivery[] = []
-  const suspects = suspectsOn(channel, { take: (delivery) => void taken.push(delivery) })
+  const taken: Incoming[] = []
+  const suspects = suspectsOn(channel, { take: (incoming) => void taken.push(incoming) })
   suspects.look()
   await until(() => taken.length === 1, 'it is taken')
   expect(taken[0]?.ack()).toBe(false)
@@ -56,8 +56,8 @@ it('a message that is put aside while a look at the others ends is taken at once
     },
     ack() {},
   })
-  const taken: Delivery[] = []
-  const suspects = suspectsOn(channel, { take: (delivery) => void taken.push(delivery) }, closed)
+  const taken: Incoming[] = []
+  const suspects = suspectsOn(channel, { take: (incoming) => void taken.push(incoming) }, closed)
   suspects.look()
   await until(() => looks === 1, 'there was none')
   left = 1
@@ -79,9 +79,9 @@ it('messages that wait for an answer of other replicas take slots, so that no mo
   const answers: (() => void)[] = []
   const suspects = suspectsOn(channel, {
     free: () => 2,
-    async take(delivery) {
+    async take(incoming) {
       await new Promise<void>((resolve) => answers.push(resolve))
-      delivery.ack()
+      incoming.ack()
     },
   })
   suspects.look()

@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { CeleryTaskError, openProducer, type Producer, signature } from '../../src/celery/index.ts'
 import { type CeleryEvent, eventExchange, readEvents } from '../../src/celery/event.ts'
-import { readDelivery } from '../../src/celery/transport.ts'
+import { readIncoming } from '../../src/celery/transport.ts'
 import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 import { expectEta, openStage, type Stage } from './stage.ts'
@@ -81,7 +81,7 @@ describe.concurrent('Node sends to a Celery worker', () => {
     const route = { 'x-dead-letter-exchange': '', 'x-dead-letter-routing-key': 'dead' }
     await stage.broker.declare({ queues: [{ name: 'dead' }, { name: 'unread', arguments: route }] })
     await stage.broker.consume('dead', { prefetch: 1, noAck: true }, (one) =>
-      dead.push(readDelivery(one).correlationId ?? ''),
+      dead.push(readIncoming(one).correlationId ?? ''),
     )
     const { id } = await rpc.delay('add', [1, 2], { queue: 'unread', expires: 50 })
     await until(() => dead.length > 0)
@@ -228,7 +228,7 @@ describe('Node inspects and controls Celery workers', () => {
       bindings: [{ exchange: eventExchange, to: { queue: 'watch' }, routingKey: '#' }],
     })
     await stage.broker.consume('watch', { prefetch: 1, noAck: true }, async (one) => {
-      events.push(...(await readEvents(readDelivery(one))))
+      events.push(...(await readEvents(readIncoming(one))))
     })
     const { id } = await rpc.delay('add', [2, 3])
     const own = () => events.filter(({ fields }) => fields['uuid'] === id).map(({ type }) => type)

@@ -5,7 +5,7 @@ import {
   consumeRedis,
   RedisConsumer,
   type RedisConsumerOptions,
-  type RedisDelivery,
+  type RedisIncoming,
 } from '../../src/celery/redis-consumer.ts'
 import { readTask } from '../../src/celery/task-message.ts'
 import { silent } from '../../src/core/log.ts'
@@ -44,8 +44,8 @@ export function useRedis(ready: (stage: RedisStage) => void): void {
 
 /** A consumer and what it has received. @param on a connection; default: its own */
 export async function receiveFrom(url: string, more: Partial<RedisConsumerOptions>, on?: RedisConnection) {
-  const got: RedisDelivery[] = []
-  const onMessage = (delivery: RedisDelivery) => got.push(delivery)
+  const got: RedisIncoming[] = []
+  const onMessage = (incoming: RedisIncoming) => got.push(incoming)
   const given = {
     url,
     prefix,
@@ -62,4 +62,4 @@ export async function receiveFrom(url: string, more: Partial<RedisConsumerOption
 }
 
 /** The first argument of what was received. */
-export const first = async ({ message }: RedisDelivery) => (await readTask(message)).args[0]
+export const first = async ({ message }: RedisIncoming) => (await readTask(message)).args[0]

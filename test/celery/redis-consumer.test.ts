@@ -7,7 +7,7 @@ import { heldIndexKey, heldKey } from '../../src/celery/kombu.ts'
 import { parkedKey, waitingKey } from '../../src/celery/unacked.ts'
 import { logTo, silent } from '../../src/core/log.ts'
 import { callRedis } from '../../src/celery/redis-call.ts'
-import type { RedisConsumerOptions, RedisDelivery } from '../../src/celery/redis-consumer.ts'
+import type { RedisConsumerOptions, RedisIncoming } from '../../src/celery/redis-consumer.ts'
 import { openRedis, type RedisConnection } from '../../src/redis/connect.ts'
 import { findPython } from '../examples/interpreter.ts'
 import { startProxy } from '../servers/proxy.ts'
@@ -76,7 +76,7 @@ describe('a worker of ours on Redis', () => {
     for (let i = 0; i < 6; i++) {
       await until(() => got.length === i + 1)
       expect([consumer.inHand, await number('HLEN', heldKey), await number('ZCARD', heldIndexKey)]).toEqual([1, 1, 1])
-      order.push(await first(got[i] as RedisDelivery))
+      order.push(await first(got[i] as RedisIncoming))
       expect(await got[i]?.ack()).toBe(true)
     }
     expect(order).toEqual(['a0', 'b0', 'a0', 'b0', 'a9', 'b9'])
@@ -161,7 +161,7 @@ describe('a worker of ours on Redis', () => {
     await until(() => tries > 0)
     await producer.delay('add', [2])
     await until(() => other.got.length > 0)
-    expect(await first(other.got[0] as RedisDelivery)).toBe(2)
+    expect(await first(other.got[0] as RedisIncoming)).toBe(2)
     expect(await mine.got[0]?.ack()).toBe(true)
   })
 
@@ -292,16 +292,16 @@ describe('a worker of ours on Redis', () => {
       await producer.delay('add', ['fresh'])
       const { got } = await receive()
       await until(() => got.length === 1, 'the other one arrives')
-      expect(await first(got[0] as RedisDelivery)).toBe('fresh')
+      expect(await first(got[0] as RedisIncoming)).toBe('fresh')
       expect(await number('LLEN', parkedKey)).toBe(1)
     },
   )
 
   it('gives back what Python writes and JSON is not, and goes on', async () => {
-    const delivery = { exchange: '', routing_key: 'celery' }
+    const incoming = { exchange: '', routing_key: 'celery' }
     const text = (x: string) =>
       `{"body": "W10=", "content-type": "application/json", "headers": {"x": ${x}, "n": 12345678901234567890}, ` +
-      `"properties": {"body_encoding": "base64", "delivery_info": ${JSON.stringify(delivery)}, "priority": 0}}`
+      `"properties": {"body_encoding": "base64", "delivery_info": ${JSON.stringify(incoming)}, "priority": 0}}`
     for (const x of ['NaN', '-Infinity']) {
       await admin.send('HSET', [prefix + heldKey, x, `[${text(x)}, "", "celery"]`])
       await admin.send('ZADD', [prefix + heldIndexKey, '1', x])
@@ -323,9 +323,9 @@ describe('a worker of ours on Redis', () => {
 
   it('goes on after its connections are lost, and loses no message', async () => {
     const seen = new Set<unknown>()
-    const onMessage = async (delivery: RedisDelivery) => {
-      seen.add(await first(delivery))
-      await delivery.ack().catch(() => {})
+    const onMessage = async (incoming: RedisIncoming) => {
+      seen.add(await first(incoming))
+      await incoming.ack().catch(() => {})
     }
     await receive({ onMessage, visibleAfterMs: 500 })
     const sent: number[] = []

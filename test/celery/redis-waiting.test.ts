@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { noTraffic } from '../../src/amqp/traffic.ts'
 import { waitingKey } from '../../src/celery/unacked.ts'
 import { heldIndexKey, heldKey } from '../../src/celery/kombu.ts'
-import type { RedisConsumerOptions, RedisDelivery } from '../../src/celery/redis-consumer.ts'
+import type { RedisConsumerOptions, RedisIncoming } from '../../src/celery/redis-consumer.ts'
 import { openRedis, type RedisConnection } from '../../src/redis/connect.ts'
 import { until } from '../until.ts'
 import { first, prefix, receiveFrom, type RedisStage, useRedis } from './receive.ts'
@@ -25,14 +25,14 @@ describe('a worker of ours on Redis', () => {
       const [s, us] = (await admin.send('TIME', [])) as [string, string]
       return Number(s) * 1_000 + Number(us) / 1_000
     }
-    for (const [i, delivery] of one.got.entries()) {
-      times.set(await first(delivery), (await now()) + (20 - i) * 20)
-      expect(await delivery.putOff(delivery.message, (20 - i) * 20)).toBe(true)
+    for (const [i, incoming] of one.got.entries()) {
+      times.set(await first(incoming), (await now()) + (20 - i) * 20)
+      expect(await incoming.putOff(incoming.message, (20 - i) * 20)).toBe(true)
     }
     const seen: [unknown, number, boolean, number | undefined][] = []
-    const onMessage = async (delivery: RedisDelivery) => {
-      seen.push([await first(delivery), await now(), delivery.isRedelivered, delivery.message.priority])
-      await delivery.ack()
+    const onMessage = async (incoming: RedisIncoming) => {
+      seen.push([await first(incoming), await now(), incoming.isRedelivered, incoming.message.priority])
+      await incoming.ack()
     }
     await Promise.all(Array.from({ length: 3 }, () => receive({ onMessage, prefetch: 20 })))
     await until(() => seen.length === 20, 'all come back')
@@ -120,7 +120,7 @@ describe('a worker of ours on Redis', () => {
     await producer.delay('add', ['fresh'])
     const foreign = `${prefix}celery\u0006\u00163`
     await admin.send('SET', [foreign, 'mine'])
-    for (const delivery of one.got.toReversed()) expect(await delivery.putOff(delivery.message, 1)).toBe(true)
+    for (const incoming of one.got.toReversed()) expect(await incoming.putOff(incoming.message, 1)).toBe(true)
     const next = await receive({ prefetch: 0 })
     await until(async () => (await number('LLEN', 'celery')) === 2, 'one has come back')
     expect(await number('ZCARD', waitingKey)).toBe(1)

@@ -2,7 +2,7 @@
 import { expect, it } from 'vitest'
 import { openBroker } from '../../src/amqp/broker.ts'
 import { openProducer, signature } from '../../src/celery/index.ts'
-import { readDelivery } from '../../src/celery/transport.ts'
+import { readIncoming } from '../../src/celery/transport.ts'
 import type { WireMessage } from '../../src/celery/wire.ts'
 import { silent } from '../../src/core/log.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
@@ -37,7 +37,7 @@ it('a producer sends all members of a group by their options, or none if one of 
   // An option that is undefined counts as absent.
   await producer.chain([signature('third', [], { options })], { queue: undefined, id: undefined })
   const got: WireMessage[] = []
-  await broker.consume('mine', { prefetch: 10, noAck: true }, (one) => got.push(readDelivery(one)))
+  await broker.consume('mine', { prefetch: 10, noAck: true }, (one) => got.push(readIncoming(one)))
   await until(() => got.some(({ headers }) => headers['task'] === 'third'))
   expect(got.map(({ headers, replyTo }) => [headers['task'], headers['shadow'], replyTo])).toEqual([
     ['second', 'named', 'theirs'],

@@ -161,8 +161,8 @@ describe.each(mainEngines)('on $name, jobs with a limit of their account and a t
     const accounts = Array.from({ length: 20 }, (_, i) => `tried:t${i}`)
     await clock.set((nowMs = one.atMs))
     await hold(at.db, accounts, 5_000, 100_000)
-    const { jobs, laterUs, isProbing } = await claim(at.db, one.id, ['k'], 5, newId(), { idle: true, ahead: 5 })
-    expect([jobs.length > 0, Math.min(...laterUs) > 0, isProbing]).toEqual([true, true, true])
+    const { jobs, laterUs, isOnTrial } = await claim(at.db, one.id, ['k'], 5, newId(), { idle: true, ahead: 5 })
+    expect([jobs.length > 0, Math.min(...laterUs) > 0, isOnTrial]).toEqual([true, true, true])
   })
 
   it('exceed neither the total nor any account, whatever the rates, arrivals and workers, and none is left waiting', async () => {

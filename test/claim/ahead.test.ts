@@ -296,7 +296,7 @@ describe.each(settings)('on $name', ({ engine, limits }) => {
     expect(used(again)).toEqual(used(first))
   })
 
-  it('a limit that the vendor refuses grants nothing ahead until a probe is accepted', async () => {
+  it('a limit that the vendor refuses grants nothing ahead until a trial is accepted', async () => {
     await at.sluice.sendMany(quietTask('a', limits), copies(300))
     await saturate(['a'])
     await pass(200)

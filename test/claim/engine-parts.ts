@@ -144,8 +144,8 @@ export async function classesWithoutRoom(db: Queryable, labels: object, nowUs: n
 
 /** Resolves to whether a claim that may use one of these buckets finds out whether the vendor accepts requests again. */
 export async function isOnTrial(db: Queryable, buckets: readonly string[]): Promise<boolean | undefined> {
-  const sql = `select probing from engine.read_claim_room($1, '{}', $1, '{}', null)`
-  return (await sqlOn(db).query<{ probing: boolean }>(sql, [buckets]))[0]?.probing
+  const sql = `select on_trial from engine.read_claim_room($1, '{}', $1, '{}', null)`
+  return (await sqlOn(db).query<{ on_trial: boolean }>(sql, [buckets]))[0]?.on_trial
 }
 
 /** Deletes lanes in which no job waits. */

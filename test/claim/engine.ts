@@ -55,7 +55,7 @@ export interface Answer {
   /** They are the jobs of an earlier call with the same id. */
   isRepeated: boolean
   /** The jobs find out whether the vendor accepts requests again. */
-  isProbing: boolean
+  isOnTrial: boolean
 }
 
 /** How one job ended: the input of a finish. `result` and `error` are JSON. */
@@ -112,7 +112,7 @@ export async function claim(
     since: string | null
     jobs: string | null
     instants: string[] | null
-    probing: boolean | null
+    on_trial: boolean | null
     wake: string[] | null
     stale: string[] | null
     announced: boolean | null
@@ -138,7 +138,7 @@ export async function claim(
     since: row?.since ?? null,
     laterUs: jobs.map((_, i) => Number(row?.instants?.[i] ?? row?.now_us) - Number(row?.now_us)),
     nowUs: Number(row?.now_us),
-    isProbing: row?.probing === true,
+    isOnTrial: row?.on_trial === true,
     isRepeated: row?.outcome === 'repeated',
   }
 }
@@ -354,7 +354,7 @@ async function sharedOn(engine: Engine, clock?: Clock): Promise<Sluice> {
   await db.query(
     `create or replace function sluice.now() returns timestamptz language sql volatile as 'select clock_timestamp()'`,
   )
-  await db.query('update sluice.epoch set watched = true, clock_lead_us = 0, seen_us = 0, closed_us = null')
+  await db.query('update sluice.epoch set watched = true, clock_offset_us = 0, seen_us = 0, closed_us = null')
   return embedded
 }
 

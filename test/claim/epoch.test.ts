@@ -72,7 +72,7 @@ describe.each(mainEngines)('when the clock of the store steps, on $name', (engin
   }
   type Man = ReturnType<typeof worker>
   const aheadMs = async () =>
-    Number((await sluice.db.query<{ ms: string }>('select clock_lead_us / 1000 as ms from sluice.epoch'))[0]?.ms)
+    Number((await sluice.db.query<{ ms: string }>('select clock_offset_us / 1000 as ms from sluice.epoch'))[0]?.ms)
   const live = async (seconds: number, men: readonly Man[]) => {
     for (let second = 0; second < seconds; second += stepS) {
       for (const man of men) {
@@ -146,7 +146,7 @@ describe.each(mainEngines)('when the clock of the store steps, on $name', (engin
     alone.at.lostMs = hourMs
     await alone.look()
     expect(Math.abs((await aheadMs()) + hourMs)).toBeLessThan(3_000)
-    await sluice.db.query('update sluice.epoch set clock_lead_us = 0')
+    await sluice.db.query('update sluice.epoch set clock_offset_us = 0')
     const sleeper = worker()
     await sleeper.look()
     await pass(hourMs)

@@ -1,6 +1,6 @@
 /** Limits by labels of workers: those of one host share a bucket, and machines multiply the limit. */
 import { describe, expect, it } from 'vitest'
-import { watch } from '../../src/core/probe.ts'
+import { watch } from '../../src/core/test-points.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { Sluice } from '../../src/sluice.ts'

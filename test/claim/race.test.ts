@@ -126,7 +126,7 @@ describe.each(mainEngines)('when the clock of the store was set back by an hour,
   let store: Awaited<ReturnType<typeof ownClock>>
   beforeAll(async () => {
     store = await ownClock(at.db, startMs)
-    await at.db.query('update sluice.epoch set clock_lead_us = $1', [hourMs * 1_000])
+    await at.db.query('update sluice.epoch set clock_offset_us = $1', [hourMs * 1_000])
   })
   beforeEach(() => store.set(startMs))
 

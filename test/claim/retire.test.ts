@@ -101,9 +101,9 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     await done(at.db, await run(perRate, 'a'))
     await collect()
     await age(6)
-    const retireBy = async (clockLeadUs: number) => {
+    const retireBy = async (clockOffsetUs: number) => {
       const cap = `select ((extract(epoch from clock_timestamp()) * 1000000)::bigint + $1)::text as us`
-      const [row] = await at.db.query<{ us: string }>(cap, [clockLeadUs])
+      const [row] = await at.db.query<{ us: string }>(cap, [clockOffsetUs])
       return retireBuckets(at.db, weekUs - 86_400_000_000, row?.us)
     }
     expect(await retireBy(-3_600_000_000)).toBe(0)

@@ -1,7 +1,7 @@
 /** The brokers of workers without a store: each has the tests of all. */
 import { openBroker } from '../../src/amqp/broker.ts'
 import { readEnvelope } from '../../src/celery/kombu.ts'
-import { readDelivery } from '../../src/celery/transport.ts'
+import { readIncoming } from '../../src/celery/transport.ts'
 import type { WireMessage } from '../../src/celery/wire.ts'
 import { silent } from '../../src/core/log.ts'
 import { freshBroker } from '../servers/rabbitmq.ts'
@@ -42,7 +42,7 @@ async function startRabbitHost(): Promise<DirectHost> {
         for (;;) {
           const message = await channel.get(queue, { noAck: true })
           if (message === false) return found
-          found.push(readDelivery({ body: message.content, properties: message.properties as never }))
+          found.push(readIncoming({ body: message.content, properties: message.properties as never }))
         }
       }),
     close: () => broker.close(),

@@ -1,6 +1,6 @@
 /** What a worker without a store does with messages that it has not begun when their connection is lost, or when it stops. */
 import { expect, it } from 'vitest'
-import type { Delivery } from '../../src/amqp/broker.ts'
+import type { Incoming } from '../../src/amqp/broker.ts'
 import type { Reports } from '../../src/claim/outlet.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { systemClock } from '../../src/core/clock.ts'
@@ -11,10 +11,10 @@ import { limit, task } from '../../src/index.ts'
 import { until } from '../until.ts'
 
 /** A message of a task; `more`: how it comes. */
-function delivered(id: string, more: Pick<Delivery, 'isRedelivered' | 'isInHand'>): Delivery {
+function delivered(id: string, more: Pick<Incoming, 'isRedelivered' | 'isInHand'>): Incoming {
   const properties = { contentType: 'application/json', headers: { task: 'note', id } }
   const own = { body: Buffer.from('[[],{},{}]'), properties, exchange: '', routingKey: 'celery', ...more }
-  return { ...own, ack: () => true, reject: () => true } as unknown as Delivery
+  return { ...own, ack: () => true, reject: () => true } as unknown as Incoming
 }
 
 /** A worker that notes what it begins, sends again and counts as lost, on a clock that the test moves. `limiter`: of its one limit */

@@ -4,7 +4,7 @@ import { beforeAll, describe, expect, it, type TestContext } from 'vitest'
 import { z } from 'zod'
 import { callOf } from '../../src/absorb/call.ts'
 import { Results } from '../../src/absorb/results.ts'
-import type { Delivery } from '../../src/amqp/broker.ts'
+import type { Incoming } from '../../src/amqp/broker.ts'
 import type { Properties } from '../../src/amqp/publisher.ts'
 import { signature } from '../../src/celery/signature.ts'
 import { blank } from '../../src/celery/task-message.ts'
@@ -110,7 +110,7 @@ describe('a message that waits for a slot', () => {
 
 describe('a message', () => {
   it('without an id is no other one without an id', () => {
-    const of = (body: string) => ({ body: Buffer.from(body), properties: { headers: {} } }) as unknown as Delivery
+    const of = (body: string) => ({ body: Buffer.from(body), properties: { headers: {} } }) as unknown as Incoming
     expect(keyOf(of('{"id":"a"}'), 'celery')).not.toBe(keyOf(of('{"id":"b"}'), 'celery'))
     expect(keyOf(of('{"id":"a"}'), 'celery')).toBe(keyOf(of('{"id":"a"}'), 'celery'))
   })
@@ -217,8 +217,8 @@ function endsOn(broker: object): Ends {
 function entryOfLost(headers: object): Entry {
   const lost = task('lost', { input, run: () => {}, onFailed: () => {} })
   const message = { ...blank, id: 'a', task: 'lost', rootId: 'a', replyTo: 'replies' }
-  const delivery = { body: Buffer.from('[[],{},{}]'), properties: { headers } } as unknown as Delivery
-  return entryOf(delivery, message, {
+  const incoming = { body: Buffer.from('[[],{},{}]'), properties: { headers } } as unknown as Incoming
+  return entryOf(incoming, message, {
     key: 'a',
     queue: 'celery',
     isAgain: false,

@@ -1,7 +1,7 @@
 /** Messages that would end a worker without a store. */
 import { expect, it } from 'vitest'
 import { z } from 'zod'
-import { type Delivery, openBroker } from '../../src/amqp/broker.ts'
+import { type Incoming, openBroker } from '../../src/amqp/broker.ts'
 import { silent } from '../../src/core/log.ts'
 import { progressHeader } from '../../src/direct/message.ts'
 import { task } from '../../src/index.ts'
@@ -79,7 +79,7 @@ it('27: a message that has ended ten workers is put aside when it ends one more,
   const lethal = await wire.send('note', [2], left(10))
   // A worker that is lost with both.
   const lost = await openBroker({ url, name: 'test', log: silent })
-  const held: Delivery[] = []
+  const held: Incoming[] = []
   await lost.consume('celery', { prefetch: 2 }, (one) => held.push(one))
   await until(() => held.length === 2, 'it has both')
   await lost.close()

@@ -29,7 +29,7 @@ it('the queue begins nothing that is called off while its grant is requested, an
     endIfCalledOff: (entry) => off.has(entry),
   })
   const entry = (take: string) => {
-    const own = { buckets: [take], holds: [take], units: [1], progress: { denied: 0 }, delivery: { isInHand: true } }
+    const own = { buckets: [take], holds: [take], units: [1], progress: { denied: 0 }, incoming: { isInHand: true } }
     return own as unknown as Entry
   }
   const [one, other] = [entry('one'), entry('other')]
@@ -69,7 +69,7 @@ it('the queue requests grants of keys with line breaks apart from those of other
     endIfCalledOff: () => false,
   })
   const add = (...holds: string[]) => {
-    const own = { buckets: holds, holds, units: [1, 1], progress: { denied: 0 }, delivery: { isInHand: true } }
+    const own = { buckets: holds, holds, units: [1, 1], progress: { denied: 0 }, incoming: { isInHand: true } }
     queue.add(own as unknown as Entry)
   }
   // After the first one two begin at a time.
@@ -94,7 +94,7 @@ it('the queue drops all messages that a lost connection has left, however many',
     onAway() {},
     endIfCalledOff: () => false,
   })
-  const entry = (isInHand: boolean) => ({ buckets: [], delivery: { isInHand } }) as unknown as Entry
+  const entry = (isInHand: boolean) => ({ buckets: [], incoming: { isInHand } }) as unknown as Entry
   for (let i = 0; i < 20_000; i++) queue.add(entry(false))
   const own = entry(true)
   queue.add(own)
@@ -129,7 +129,7 @@ it.each([
     endIfCalledOff: () => false,
   })
   for (let i = 0; i < 3; i++) {
-    const own = { buckets: ['a'], holds: ['a'], units: [1], progress: { denied: 0 }, delivery: { isInHand: true } }
+    const own = { buckets: ['a'], holds: ['a'], units: [1], progress: { denied: 0 }, incoming: { isInHand: true } }
     queue.add(own as unknown as Entry)
   }
   await until(() => delays.length === 3, 'all are denied')

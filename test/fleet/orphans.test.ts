@@ -23,11 +23,11 @@ it('a worker finds its claims of before an outage in its first round after it, a
   const claim = newId()
   await at.db.query(
     `insert into sluice.claim (id, worker, at, lanes, seqs)
-     select $1, $2, sluice.now_us() + clock_lead_us, '{1}', '{1}' from sluice.epoch`,
+     select $1, $2, sluice.now_us() + clock_offset_us, '{1}', '{1}' from sluice.epoch`,
     [claim, worker],
   )
   expect(await round()).toEqual([])
-  await at.db.query('update sluice.epoch set clock_lead_us = clock_lead_us + 60000000')
+  await at.db.query('update sluice.epoch set clock_offset_us = clock_offset_us + 60000000')
   expect(await round()).toEqual([claim])
   const later: (readonly string[])[] = []
   while (later.length < 30) later.push(await round())

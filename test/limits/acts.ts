@@ -19,8 +19,8 @@ export type Act =
   | { kind: 'refund'; bucket: number; ago: number; share: number }
   /** Ends a part of what runs, which only concurrency counts. */
   | { kind: 'release'; buckets: number[]; units: number }
-  /** Without `probeUs` only a hold. */
-  | { kind: 'hold'; buckets: number[]; us: number; probeUs: number | null }
+  /** Without `trialUs` only a hold. */
+  | { kind: 'hold'; buckets: number[]; us: number; trialUs: number | null }
   | { kind: 'accept'; buckets: number[] }
   /** `stays`: some rules stay, behind the others; `isNarrower`: a quota among them with half of its margin. */
   | { kind: 'redefine'; limit: number; rules: Rule[]; stays?: boolean; isNarrower?: boolean }
@@ -101,7 +101,7 @@ const anyOther: fc.Arbitrary<Act> = fc.oneof(
       kind: fc.constant('hold'),
       buckets: anyBuckets,
       us: fc.integer({ min: 1, max: 3 * second }),
-      probeUs: fc.option(fc.integer({ min: 1, max: 3 * second }), { freq: 2 }),
+      trialUs: fc.option(fc.integer({ min: 1, max: 3 * second }), { freq: 2 }),
     }),
   },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('accept'), buckets: anyBuckets }) },
@@ -237,6 +237,6 @@ export const inRedis = (history: History): History => ({
   acts: history.acts.map((act): Act => {
     if (act.kind === 'accept') return { kind: 'pass', us: 1 }
     if (act.kind === 'ahead') return { kind: 'charge', buckets: [act.bucket], shares: [1], size: 1 }
-    return act.kind === 'hold' ? { ...act, probeUs: null } : act
+    return act.kind === 'hold' ? { ...act, trialUs: null } : act
   }),
 })

@@ -24,7 +24,7 @@ export interface Ahead {
  * a quota with fewer units left.
  */
 export function grantAhead(rules: readonly Rule[], bucket: Bucket, nowUs: number, units: number): Ahead | undefined {
-  if (bucket.probeUs > 0 || bucket.holdUs > nowUs) return undefined
+  if (bucket.trialUs > 0 || bucket.holdUs > nowUs) return undefined
   const instantsUs: number[] = []
   const first = room(rules, bucket, Math.max(nowUs, bucket.atUs))
   if (!mayGrantAhead(rules, first.bucket, units)) return undefined

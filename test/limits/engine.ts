@@ -61,7 +61,7 @@ export async function watchClock(db: Queryable, isWatched = true): Promise<void>
 
 /** Forgets the steps of the store's clock that were found. */
 export async function forgetSteps(db: Queryable): Promise<void> {
-  await db.query('update sluice.epoch set clock_lead_us = 0, seen_us = 0, stepped_us = null, stepped_at = null')
+  await db.query('update sluice.epoch set clock_offset_us = 0, seen_us = 0, stepped_us = null, stepped_at = null')
 }
 
 /** The limiter's clock, in microseconds. */
@@ -76,7 +76,7 @@ export async function checkClock(db: Queryable, leastUs: number | string | null)
 
 /** Takes a forward step of the store's clock out of the limiter's, as a worker does that has seen it; resolves to the answer. */
 export async function undoClockStep(db: Queryable, us: number): Promise<string | undefined> {
-  const sql = 'select engine.undo_clock_step($1, (select clock_lead_us from sluice.epoch)) as moved'
+  const sql = 'select engine.undo_clock_step($1, (select clock_offset_us from sluice.epoch)) as moved'
   return (await sqlOn(db).query<{ moved: string }>(sql, [us]))[0]?.moved
 }
 
@@ -119,17 +119,17 @@ export async function chargeOthers(
 }
 
 /**
- * Holds buckets for a time. `probeUs`: after that they grant one request in so long, until the vendor accepts one. `cause`: why, if not
+ * Holds buckets for a time. `trialUs`: after that they grant one request in so long, until the vendor accepts one. `cause`: why, if not
  * because of the vendor.
  */
 export async function hold(
   db: Queryable,
   buckets: readonly string[],
   us: number,
-  probeUs: number | null = null,
+  trialUs: number | null = null,
   cause: string | null = null,
 ): Promise<void> {
-  await sqlOn(db).call('hold_buckets', [buckets.map(hash64), us, null, cause, probeUs])
+  await sqlOn(db).call('hold_buckets', [buckets.map(hash64), us, null, cause, trialUs])
 }
 
 /** Holds buckets as after a bad answer of the vendor's; resolves to the ids of those that are held, and for how long. */

@@ -84,7 +84,7 @@ export class Twin {
     else if (act.kind === 'charge') this.#charge(act.buckets, act.shares, act.size)
     else if (act.kind === 'refund') this.#refund(act.bucket, act.ago, act.share)
     else if (act.kind === 'release') this.#release(act.buckets, act.units)
-    else if (act.kind === 'hold') this.#hold(act.buckets, act.us, act.probeUs)
+    else if (act.kind === 'hold') this.#hold(act.buckets, act.us, act.trialUs)
     else if (act.kind === 'accept') this.#accept(act.buckets)
     else if (act.kind === 'retire') this.#retire(act.us)
     else this.#define(act.limit, [...act.rules, ...this.#staying(act)])
@@ -253,21 +253,21 @@ export class Twin {
     this.#play({ kind: 'release', buckets: kept.map((one) => one.id), units: kept.map(() => units) })
   }
 
-  #hold(numbers: number[], us: number, probeUs: number | null): void {
+  #hold(numbers: number[], us: number, trialUs: number | null): void {
     const kept = this.#called(numbers)
     for (const one of kept) {
       const { bucket } = this.#room(one)
-      const held = probeUs === null ? hold(bucket, us) : refuse(bucket, us, probeUs)
-      if (held.holdUs > bucket.holdUs || held.probeUs !== bucket.probeUs) this.#write(one, held)
+      const held = trialUs === null ? hold(bucket, us) : refuse(bucket, us, trialUs)
+      if (held.holdUs > bucket.holdUs || held.trialUs !== bucket.trialUs) this.#write(one, held)
     }
-    this.#play({ kind: 'hold', buckets: kept.map((one) => one.id), us, probe: probeUs })
+    this.#play({ kind: 'hold', buckets: kept.map((one) => one.id), us, trialUs })
   }
 
   #accept(numbers: number[]): void {
     const kept = this.#pick(numbers)
     for (const one of kept) {
       const { bucket } = this.#room(one)
-      if (bucket.probeUs > 0) this.#write(one, accept(bucket))
+      if (bucket.trialUs > 0) this.#write(one, accept(bucket))
     }
     this.#play({ kind: 'accept', buckets: kept.map((one) => one.id) })
   }

@@ -104,7 +104,7 @@ export function rebuild(
   bucket: Bucket,
   before = defined[0] ?? [],
 ): Bucket {
-  const { atUs, holdUs, probeUs, aheadUs } = bucket
+  const { atUs, holdUs, trialUs, aheadUs } = bucket
   const after = defined.at(-1) ?? []
   const wasCounted = defined.every((rules) => rules.some(isConcurrency))
   const places = (defined[0] ?? []).findIndex(isConcurrency)
@@ -134,7 +134,7 @@ export function rebuild(
     debt: after.map(owes),
     parts: after.some(isWindow) ? parts : [],
     holdUs,
-    probeUs,
+    trialUs,
     aheadUs,
   }
 }

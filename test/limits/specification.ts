@@ -86,14 +86,14 @@ export function hold(bucket: Bucket, us: number): Bucket {
 }
 
 /**
- * Returns the bucket after the vendor refused a request: held for `us`, and from then on each grant holds it for `probeUs`,
+ * Returns the bucket after the vendor refused a request: held for `us`, and from then on each grant holds it for `trialUs`,
  * until the vendor accepts a request.
  */
-export function refuse(bucket: Bucket, us: number, probeUs: number): Bucket {
-  return { ...hold(bucket, us), probeUs }
+export function refuse(bucket: Bucket, us: number, trialUs: number): Bucket {
+  return { ...hold(bucket, us), trialUs }
 }
 
 /** Returns the bucket after the vendor accepted a request again. */
 export function accept(bucket: Bucket): Bucket {
-  return bucket.probeUs === 0 ? bucket : { ...bucket, holdUs: Math.min(bucket.holdUs, bucket.atUs), probeUs: 0 }
+  return bucket.trialUs === 0 ? bucket : { ...bucket, holdUs: Math.min(bucket.holdUs, bucket.atUs), trialUs: 0 }
 }

@@ -71,7 +71,7 @@ begin
       when 'release' then
         perform ${fn}.release_places(v_buckets, sluice.test_numbers(c -> 'units')::integer[]);
       when 'hold' then
-        perform ${fn}.hold_buckets(v_buckets, (c ->> 'us')::bigint, null, null, (c ->> 'probe')::bigint);
+        perform ${fn}.hold_buckets(v_buckets, (c ->> 'us')::bigint, null, null, (c ->> 'trialUs')::bigint);
       when 'accept' then
         perform ${fn}.accept_buckets(v_buckets, 0, null);
       when 'retire' then

@@ -51,7 +51,9 @@ describe.each(mainEngines)('a step of the store clock, on $name,', ({ store }) =
     expect(await take(5)).toBe(5)
     await at(second - hour)
     await back(second)
-    expect(await query('select clock_lead_us / 1000000 as ahead from sluice.epoch')).toMatchObject([{ ahead: '3600' }])
+    expect(await query('select clock_offset_us / 1000000 as ahead from sluice.epoch')).toMatchObject([
+      { ahead: '3600' },
+    ])
     const granted = await take(20)
     await at(2 * second)
     expect(5 + (await take(20))).toBe(10)

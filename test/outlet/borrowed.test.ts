@@ -282,7 +282,7 @@ it('a dispatcher runs each statement that an attempt may need', async ({ onTestF
   await acquirer.chargeAgain(buckets, [1], new Set(buckets))
   const of = { buckets, limits: [{ name: 'half', circuit: 1, currency: undefined }] }
   const bad = { cause: 'down', answer: '503', retryAfterMs: undefined } as const
-  await acquirer.recordRefusal({ ...of, requestedAt: undefined, who: 'a', isProbe: false }, bad)
+  await acquirer.recordRefusal({ ...of, requestedAt: undefined, who: 'a', isTrial: false }, bad)
   await acquirer.recordAccepted(of, undefined)
   await parkBuckets(far, buckets)
   const read = createOpeningReader(far)

@@ -23,7 +23,7 @@ it('stock workers have no room while the broker is away, or the clock of one is 
   let canRead = true
   const faults: unknown[] = []
   const warnings: string[] = []
-  let hear: (delivery: unknown) => unknown = () => undefined
+  let hear: (incoming: unknown) => unknown = () => undefined
   const answers: Record<string, unknown> = {
     stats: { 'celery@a': { pid: 7, pool: { 'max-concurrency': 4 } } },
     active_queues: { 'celery@a': [{ name: 'mail' }] },
@@ -98,11 +98,11 @@ it('stock workers have no room while the broker is away, or the clock of one is 
 })
 
 /** An outlet that has sent a job to a worker, which has begun it or not. `ends`: what became of it; `stored`: calls to the store; `answer` ends them. */
-async function send({ hasBegun, isProbe = false }: { hasBegun: boolean; isProbe?: boolean }) {
+async function send({ hasBegun, isTrial = false }: { hasBegun: boolean; isTrial?: boolean }) {
   const world = new World()
   const clock = world.clock(0, 1)
   const published: unknown[] = []
-  let hear: (delivery: unknown) => unknown = () => undefined
+  let hear: (incoming: unknown) => unknown = () => undefined
   let inbox: Inbox | undefined
   let report: (message: WireMessage) => unknown = () => undefined
   const worker = 'celery@a'
@@ -165,7 +165,7 @@ async function send({ hasBegun, isProbe = false }: { hasBegun: boolean; isProbe?
     input: {},
     buckets: ['crm', 'outlet.far'],
   }
-  const job = { ...unclaimedJob(none, own), isProbe }
+  const job = { ...unclaimedJob(none, own), isTrial }
   outlet.start([job])
   await expect.poll(() => published.length, { timeout: 2_000 }).toBe(1)
   const tell = (state: string, value: unknown) =>
@@ -262,7 +262,7 @@ it('stock workers have had a call that a vendor refused, however long it takes t
 })
 
 it('stock workers have shown that the vendor serves a trial, though its result is too large to be stored', async () => {
-  const { outlet, ends, stored, tell } = await send({ hasBegun: true, isProbe: true })
+  const { outlet, ends, stored, tell } = await send({ hasBegun: true, isTrial: true })
   void tell('SUCCESS', 'x'.repeat(300_000))
   expect(ends).toEqual(['failed'])
   expect(stored).toHaveLength(1)

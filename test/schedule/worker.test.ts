@@ -1,7 +1,7 @@
 /** Schedules in workers, and in `dispatchOnce`, by the store's own clock. */
 import { beforeEach, describe, expect, it, onTestFinished, test } from 'vitest'
 import { z } from 'zod'
-import { watch } from '../../src/core/probe.ts'
+import { watch } from '../../src/core/test-points.ts'
 import { type Schedule, schedule, scheduledFor } from '../../src/schedule/schedule.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'

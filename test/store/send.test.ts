@@ -361,7 +361,7 @@ describe('a send in the transaction of the caller', () => {
       else await expect(again).rejects.toMatchObject({ code: '40001' })
       await tx.query('commit')
       expect(await take()).toEqual(level === 'read committed' ? [3] : [])
-      expect(await count(at.db, `sluice.done where state = 'probe'`)).toBe(0)
+      expect(await count(at.db, `sluice.done where state = 'marker'`)).toBe(0)
     },
   )
 })

@@ -97,12 +97,12 @@ it('a take whose time is over while the store is away goes on with the pauses of
 
 it('trials of keys that do not come back are forgotten', () => {
   const leases = new Leases({ clock: systemClock, holder: {}, margins: { measureWay() {} } } as never)
-  const probe = (n: number) => {
+  const tryOnce = (n: number) => {
     const want = { buckets: [`crm:${n}`], costs: [1], limits: [] } as unknown as TakeRequest
-    const answer = { granted: true, lost: false, life_us: null, fresh_us: null, probing: true, n: null, fromMs: 0 }
+    const answer = { granted: true, lost: false, life_us: null, fresh_us: null, on_trial: true, n: null, fromMs: 0 }
     leases.read(want, { id: String(n), requestedAt: readMoment(systemClock) }, answer as unknown as StoreAnswer)
   }
-  for (let n = 0; n < 20_000; n++) probe(n)
-  expect(leases.probeOf(['crm:0'])).toBe(undefined)
-  expect(leases.probeOf(['crm:19999'])).not.toBe(undefined)
+  for (let n = 0; n < 20_000; n++) tryOnce(n)
+  expect(leases.trialOf(['crm:0'])).toBe(undefined)
+  expect(leases.trialOf(['crm:19999'])).not.toBe(undefined)
 })

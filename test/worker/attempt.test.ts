@@ -13,7 +13,7 @@ import {
 } from '../../src/index.ts'
 import { type Store, storeOn } from '../../src/db/store.ts'
 import { silent } from '../../src/core/log.ts'
-import { watch } from '../../src/core/probe.ts'
+import { watch } from '../../src/core/test-points.ts'
 import { readMoment, StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'

@@ -2,7 +2,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { afterEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { watch } from '../../src/core/probe.ts'
+import { watch } from '../../src/core/test-points.ts'
 import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
@@ -138,8 +138,8 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     await hold(db, ['wide'], 0, 60_000_000)
     await at.sluice.send(at.work, { n: 1 })
     await at.done(2)
-    const newest = `select probe from sluice.ledger where bucket = sluice.hash64('wide') order by at desc, n desc limit 1`
-    await until(async () => (await db.query<{ probe: string }>(newest))[0]?.probe === '0', 'the trial ends')
+    const newest = `select trial_us from sluice.ledger where bucket = sluice.hash64('wide') order by at desc, n desc limit 1`
+    await until(async () => (await db.query<{ trial_us: string }>(newest))[0]?.trial_us === '0', 'the trial ends')
   })
 
   it('never runs more at once than it has slots', async () => {

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { z } from 'zod'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
-import { watch } from '../../src/core/probe.ts'
+import { watch } from '../../src/core/test-points.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { Sluice, task } from '../../src/index.ts'
 import type { AnyTask } from '../../src/tasks/task.ts'

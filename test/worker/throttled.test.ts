@@ -99,7 +99,7 @@ describe.concurrent.each(mainEngines)('a vendor that refuses requests for a whil
     vendor.refuses = () => isDown
     const begun = vendor.arrivals.length
     const accounts = Array<string>(60).fill('a')
-    const jobs = await work('throttled.probe', byFetch, accounts, async (ids) => {
+    const jobs = await work('throttled.trial', byFetch, accounts, async (ids) => {
       await until(() => vendor.refusedSince(begun).length >= 14, 'the vendor has refused for a while')
       isDown = false
       for (const id of ids) await until(async () => (await sluice.jobs.get(id))?.state === 'done', id)
@@ -107,9 +107,9 @@ describe.concurrent.each(mainEngines)('a vendor that refuses requests for a whil
     expect(jobs.every((job) => job?.failed === 0 && job.state === 'done')).toBe(true)
     const refused = vendor.refusedSince(begun)
     // Those in hand when it began; since then one for each hold of a second, the span of the rate.
-    const probes = refused.slice(10)
-    for (const [i, { atMs }] of probes.entries())
-      if (i > 0) expect(atMs - (probes[i - 1]?.atMs ?? 0)).toBeGreaterThan(900)
+    const trials = refused.slice(10)
+    for (const [i, { atMs }] of trials.entries())
+      if (i > 0) expect(atMs - (trials[i - 1]?.atMs ?? 0)).toBeGreaterThan(900)
     expect(await heldOn(sluice.db)).toEqual([])
   })
 
@@ -313,15 +313,15 @@ describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) 
 
   it('is tried by a claim of several lanes, which shows that it tries', async () => {
     const quiet = quietTask('throttled.lanes', [perTenant('throttled.tenants', '100/s')])
-    const probing = async () => {
+    const isOnTrial = async () => {
       for (const tenant of ['a', 'b']) await at.sluice.send(quiet, { tenant })
-      const { jobs, isProbing } = await claim(at.db, at.worker, ['throttled.lanes'], 5)
+      const { jobs, isOnTrial: isTried } = await claim(at.db, at.worker, ['throttled.lanes'], 5)
       expect(jobs).toHaveLength(2)
-      return isProbing
+      return isTried
     }
-    expect(await probing()).toBe(false)
+    expect(await isOnTrial()).toBe(false)
     await hold(at.db, ['throttled.tenants:a'], 0, 60_000_000)
-    expect(await probing()).toBe(true)
+    expect(await isOnTrial()).toBe(true)
   })
 
   it('is tried by takes in the same way', async () => {

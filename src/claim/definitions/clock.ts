@@ -9,7 +9,7 @@ import type { Store } from '../../db/store.ts'
 /** The row that `engine.check_epoch` returns. */
 export interface EpochCheck {
   now_us: string
-  clock_lead_us: string
+  clock_offset_us: string
   watched: boolean
   n: string
   lsn: string | null
@@ -86,7 +86,7 @@ export class StoreEpoch {
       return this.#storeClock.forget()
     }
     const { byUs, isOwn } = past === undefined ? { byUs: 0, isOwn: false } : stepForward(past, reading)
-    if (byUs > 0 && !isOwn && (await this.#undoStep(byUs, row.clock_lead_us))) return
+    if (byUs > 0 && !isOwn && (await this.#undoStep(byUs, row.clock_offset_us))) return
     // The reading is right, also if this process slept, or received an earlier one late.
     this.#past = reading
     this.#storeClock.forget()
@@ -97,8 +97,8 @@ export class StoreEpoch {
    * Takes back a forward step of the store's clock. Returns true if this reading is out of date and the previous one
    * stays valid.
    */
-  async #undoStep(byUs: number, clockLeadUs: string): Promise<boolean> {
-    const [row] = await this.#store.call<{ undo_clock_step: string }>('undo_clock_step', [byUs, clockLeadUs])
+  async #undoStep(byUs: number, clockOffsetUs: string): Promise<boolean> {
+    const [row] = await this.#store.call<{ undo_clock_step: string }>('undo_clock_step', [byUs, clockOffsetUs])
     if (row?.undo_clock_step === 'moved')
       this.#store.log.warn("the store's clock stepped forward; limits continue as if it had not: check that clock", {
         seconds: Math.round(byUs / 1e6),

@@ -15,9 +15,9 @@ declare
   v_back bigint[];      -- as v_room, if every grant in use is given back
   v_at bigint; v_of bigint;
 begin
-  select array_agg(l), array_agg((extract(epoch from j.expires_at) * 1000000)::bigint + e.clock_lead_us),
+  select array_agg(l), array_agg((extract(epoch from j.expires_at) * 1000000)::bigint + e.clock_offset_us),
          array_agg(j.costs) into v_lanes, v_first, v_costs
-  from (select clock_lead_us from sluice.epoch limit 1) e
+  from (select clock_offset_us from sluice.epoch limit 1) e
   cross join (select distinct on (lane) lane, expires_at, array_to_string(costs, ',') as costs from (
     select lane, expires_at, costs from sluice.job
     where expires_at is not null and due_at is null and claim is null order by expires_at limit 2000) x
@@ -35,7 +35,7 @@ begin
   if (select min(f) from unnest(v_first) f) > (select max(r) from unnest(v_room) r) then return 0; end if;
   -- Room and grants are read by one statement: otherwise units that are given back in between would be in neither.
   -- A bucket of which the vendor refused requests may have room as soon as it accepts one: its short holds end then.
-  v_back := array(select case when r.version is null or r.probe > 0 and r.hold <= v_now + 60000000 then v_now
+  v_back := array(select case when r.version is null or r.trial_us > 0 and r.hold <= v_now + 60000000 then v_now
       else r.next end
     from unnest(engine.bucket_room(v_buckets, v_now, true, array(
     select b.need - g.units from unnest(v_buckets, v_capped) with ordinality b (id, need, o)

@@ -42,12 +42,12 @@ begin
     select (w.class, w.id, w.row_id,
             case when r.next < v_soon[w.ordinality] then v_soon[w.ordinality]
                  when w.need > r.most then p_now
-                 else least(r.next - w.lead, case when w.need > 1 then p_now + 600000000 end) end,
-            w.far, w.front, case when w.lead = 0 then r.period else (
+                 else least(r.next - w.early_us, case when w.need > 1 then p_now + 600000000 end) end,
+            w.far, w.front, case when w.early_us = 0 then r.period else (
               select max(u.weight / u.drain) + 1
               from unnest(r.kind, r.kind[2:], r.weight, r.drain) u (kind, following, weight, drain)
               where u.kind in ('rate', 'pace') and u.following is distinct from 'pace') end,
-            r.slack, w.need, w.lead)::engine.due_list
+            r.slack, w.need, w.early_us)::engine.due_list
     from unnest(p_lists) with ordinality w
     join unnest(engine.recorded_room(v_ids, p_now, false, v_needs)) r on r.ord = w.ordinality order by w.ordinality);
 end $$;

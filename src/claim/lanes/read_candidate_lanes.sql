@@ -25,13 +25,13 @@ begin
     -- class which followed them would have no turns left. So no class is lifted beyond half of the range of bigint.
     select f.class, min(f.lift) as lift, max(f.own) as far,
            least(4611686018427387904, max(min(least(f.own, f.last))) over ())
-             - case when f.class = any (p_new) then 0 else 64000000 end as lead
+             - case when f.class = any (p_new) then 0 else 64000000 end as foremost
     from found f group by f.class
   ), lag as (
     -- A class is lifted as a whole, so that it stays fair within itself; but not when only some of its lanes lag,
     -- before slow limits of their own.
-    select f.class, f.lead,
-           case when f.far >= f.lead then 0 else greatest(0, f.lead - greatest(f.far, f.lift + (
+    select f.class, f.foremost,
+           case when f.far >= f.foremost then 0 else greatest(0, f.foremost - greatest(f.far, f.lift + (
              select t.vstart from sluice.lane t
              where t.class = f.class and t.list = 0 and t.vstart is not null
              order by t.vstart desc limit 1))) end as raise
@@ -39,8 +39,8 @@ begin
   ), turn as (
     -- A fair key with turns in several classes or lists stands where it is furthest.
     select f.lane, f.step, f.lift + l.raise as lift,
-           max(greatest(f.own + l.raise, l.lead)) over (partition by (f.lane).fair) as start,
-           greatest(f.last + l.raise, case when f.last is not null then l.lead end) as last, l.raise
+           max(greatest(f.own + l.raise, l.foremost)) over (partition by (f.lane).fair) as start,
+           greatest(f.last + l.raise, case when f.last is not null then l.foremost end) as last, l.raise
     from found f join lag l on l.class = f.class
   ), ranked as (
     select t.*, row_number() over (order by t.start, (t.lane).fair) as o, min(t.last) over () as unread,

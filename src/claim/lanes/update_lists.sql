@@ -7,10 +7,11 @@
 -- p_next: the lanes that moved, as they stood before `engine.choose_front_lanes`. Their turns are used as lower bounds
 -- only. That is safe because `engine.choose_front_lanes` gives a lane the furthest turn of its key, which is not before
 -- the turn of the lane that was in front.
--- p_ahead_list, p_lead: a bucket that is granted ahead of time, and how long before it has room its list is due, in
+-- p_ahead_list, p_early_us: a bucket that is granted ahead of time, and how long before it has room its list is due, in
 -- microseconds; null: no bucket is
 create or replace function engine.update_lists(
-  p_now bigint, p_was sluice.lane[], p_next sluice.lane[], p_ahead_list bigint default null, p_lead bigint default 0)
+  p_now bigint, p_was sluice.lane[], p_next sluice.lane[], p_ahead_list bigint default null,
+  p_early_us bigint default 0)
 returns void
 language plpgsql as $$
 declare
@@ -25,7 +26,7 @@ begin
         select r.vstart from sluice.lane r
         where r.class = t.class and r.list = t.id and r.vstart >= coalesce(least(l.floor, t.least), 0)
         order by r.vstart limit 1), null, null, null,
-        case t.id when p_ahead_list then p_lead else 0 end)::engine.due_list
+        case t.id when p_ahead_list then p_early_us else 0 end)::engine.due_list
     from (select u.class, u.list as id, min(u.vstart) as least, max(u.vstart) as far
           from unnest(p_was || p_next) u where u.list is not null group by 1, 2) t
     left join lateral (
@@ -63,10 +64,11 @@ begin
   end if;
   v_lists := engine.compute_list_times(p_now, v_lists);
   delete from sluice.list l using unnest(v_lists) w where l.ctid = w.row_id and w.front is null;
-  update sluice.list l set v = l.v + 1, floor = w.front, due = w.due, period = w.period, slack = w.slack, lead = w.lead
+  update sluice.list l set v = l.v + 1, floor = w.front, due = w.due, period = w.period, slack = w.slack,
+    early_us = w.early_us
   from unnest(v_lists) w where l.ctid = w.row_id and w.front is not null;
-  insert into sluice.list (class, id, v, floor, due, period, slack, lead)
-  select w.class, w.id, p_now, w.front, w.due, w.period, w.slack, w.lead
+  insert into sluice.list (class, id, v, floor, due, period, slack, early_us)
+  select w.class, w.id, p_now, w.front, w.due, w.period, w.slack, w.early_us
   from unnest(v_lists) w where w.row_id is null and w.front is not null;
   if exists (select 1 from sluice.limit_def d where d.lend_us is not null) then
     -- Lanes that were found in a list were denied until now, also those that leave it and must wait for their turn.

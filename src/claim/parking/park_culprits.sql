@@ -24,7 +24,7 @@ begin
   loop
     v_rehearsal.class := v_class;
     begin
-      -- The rollback of the probe also releases the lock of a class that does not fail.
+      -- The rollback of the rehearsal also releases the lock of a class that does not fail.
       continue when engine.rehearse_claim(v_rehearsal, 'class', null) is null;
       v_parked := engine.park_class_culprits(v_rehearsal);
       -- A class in which no culprit was found is released, too: the next class may come before it in the order of

@@ -11,7 +11,7 @@
 -- p_lanes: the lanes, of one class and without costs
 -- ahead of p_claimer: a worker for which it is 0, and that gets nothing because of others' grants ahead, stops these
 -- (`engine.stop_grants_ahead`).
--- The lead of the result is 80 ms, because a worker that wakes late, and its claim, mostly take less, so no unit is
+-- early_us of the result is 80 ms, because a worker that wakes late, and its claim, mostly take less, so no unit is
 -- lost. It is 40 ms if the worker could take only what becomes free within 100 ms: workers whose slots are taken for
 -- longer would come back for each slot that becomes free.
 create or replace function engine.grant_lanes_ahead(
@@ -59,7 +59,7 @@ begin
   v_grant := engine.grant_ahead(p_room.rooms[v_deciding], v_most, v_now);
   if v_grant.instants is null then return v_ahead; end if;
   v_ahead.deciding := v_deciding;
-  v_ahead.lead := case when v_grant.instants[v_most] <= v_now + 100000 then 40000 else 80000 end;
+  v_ahead.early_us := case when v_grant.instants[v_most] <= v_now + 100000 then 40000 else 80000 end;
   if cardinality(v_grant.instants) <= p_room.rooms[v_deciding].avail then return v_ahead; end if;
   v_ahead.instants := v_grant.instants;
   if not v_single then

@@ -17,23 +17,23 @@ declare
   v_rooms engine.room[] := engine.recorded_room(p_buckets || p_members, null, p_cap => p_cap);
   v_room engine.room;
   v_now bigint;
-  v_lead bigint;       -- of the limiter's clock over the store's
+  v_offset bigint;     -- of the limiter's clock over the store's
   v_stale boolean;
   v_kept bigint[];
   v_reserved boolean;  -- units are reserved for lanes
   v_takers boolean;    -- takers wait
 begin
   if v_rooms = '{}' then
-    select engine.limiter_time(e.clock_lead_us, e.watched, p_cap), e.clock_lead_us into v_now, v_lead
+    select engine.limiter_time(e.clock_offset_us, e.watched, p_cap), e.clock_offset_us into v_now, v_offset
     from sluice.epoch e;
   else
-    v_now := v_rooms[1].read_at; v_lead := v_rooms[1].now_at - v_rooms[1].wall;
+    v_now := v_rooms[1].read_at; v_offset := v_rooms[1].now_at - v_rooms[1].wall;
   end if;
-  v_result.now_us := v_now; v_result.at := to_timestamp((v_now - v_lead) / 1e6);
-  v_result.buckets := p_lists; v_result.members := p_members; v_result.probing := false;
+  v_result.now_us := v_now; v_result.at := to_timestamp((v_now - v_offset) / 1e6);
+  v_result.buckets := p_lists; v_result.members := p_members; v_result.on_trial := false;
   foreach v_room in array v_rooms loop
     v_stale := v_stale or v_room.stale;
-    if v_room.probe > 0 and v_room.avail > 0 then v_result.probing := true; end if;
+    if v_room.trial_us > 0 and v_room.avail > 0 then v_result.on_trial := true; end if;
   end loop;
   if v_stale then
     v_result.stale := nullif(array(

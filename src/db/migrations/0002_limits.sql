@@ -131,7 +131,7 @@ create table sluice.ledger (
   earlier integer[],
   hold bigint not null default 0,
   -- Above 0, the vendor has refused requests: limits/ledger/refuse_buckets.sql.
-  probe bigint not null default 0,
+  trial_us bigint not null default 0,
   claim uuid,
   -- Why the row holds the bucket: limits/ledger/hold_buckets.sql. `others`: its units are what others have used of the
   -- vendor's account (limits/ledger/charge_others.sql). `again`: they are charged once more
@@ -259,7 +259,7 @@ create table sluice.epoch (
   -- never.
   closed_us bigint,
   -- How far the limiter's clock is ahead of the store's, and the latest time that it is known to have shown.
-  clock_lead_us bigint not null default 0,
+  clock_offset_us bigint not null default 0,
   seen_us bigint not null default 0,
   -- The last step of the store's clock: its size, and the clock's time after it.
   stepped_us bigint,
@@ -270,14 +270,14 @@ create table sluice.epoch (
 insert into sluice.epoch default values;
 
 -- Steps of the store's clock: they show which clock was used for a calendar at which time
--- (limits/clock/clock_lead_at.sql). One row for each step that was compensated: from this time of the limiter's clock
--- on, that clock is ahead of the store's by clock_lead_us, and no longer by before_us. Kept for as long as the ledger
+-- (limits/clock/clock_offset_at.sql). One row for each step that was compensated: from this time of the limiter's clock
+-- on, that clock is ahead of the store's by clock_offset_us, and no longer by before_us. Kept for as long as the ledger
 -- has older rows.
 create table sluice.step (
   n bigint generated always as identity primary key,
   at bigint not null,
   before_us bigint not null,
-  clock_lead_us bigint not null
+  clock_offset_us bigint not null
 );
 
 -- State of the limits that are shared in Redis (docs/redis.md). One row once a process was given a Redis.

@@ -73,7 +73,7 @@ create index lane_fair on sluice.lane (class, fair, vstart desc) where vstart is
 -- floor: no turn in the list is before it.
 -- due: when to read the list (for list 0: since when lanes are ready, rounded to seconds; null: there are none).
 -- period, slack: of the bucket; a worker that sleeps until due computes from them how much longer it may wait.
--- lead: how long before the bucket has room it is due, because claims grant ahead of time.
+-- early_us: how long before the bucket has room it is due, because claims grant ahead of time.
 create table sluice.list (
   class bigint not null,
   id bigint not null,
@@ -82,12 +82,12 @@ create table sluice.list (
   due bigint,
   period bigint,
   slack bigint,
-  lead bigint not null default 0,
+  early_us bigint not null default 0,
   primary key (class, id, v)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 create index list_due on sluice.list (class, due) where due is not null;
 create index list_bucket on sluice.list (id) where id <> 0;
-create index list_lead on sluice.list (class) where lead > 0;
+create index list_early on sluice.list (class) where early_us > 0;
 
 -- Units of a bucket that are kept for the next job of a lane: it needs more of them than are free, or it waits for
 -- another bucket meanwhile. `since`: from when on; the earlier of two reservations has precedence. It expires at until.

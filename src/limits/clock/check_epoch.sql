@@ -6,14 +6,14 @@
 -- p_least: the limiter's clock shows this time or a later one.
 -- p_n, p_lsn: in epoch p_n the log was on disk up to p_lsn.
 -- The result, after the correction:
--- now_us, clock_lead_us, watched: the limiter's clock, its lead over the store's, whether that is watched for steps.
+-- now_us, clock_offset_us, watched: the limiter's clock, its offset from the store's, whether steps are watched.
 -- n, lsn: the epoch; the position up to which the log is on disk.
 -- renewal: buckets wait for their new definition (engine.rebuild_next_bucket).
 -- restored: this call has begun an epoch.
 -- raised_us: by how much the clock had been set back, if this call corrected it; else 0.
 create or replace function engine.check_epoch(p_least bigint, p_n bigint, p_lsn pg_lsn,
-  out now_us bigint, out clock_lead_us bigint, out watched boolean, out n bigint, out lsn pg_lsn, out restored boolean,
-  out raised_us bigint,
+  out now_us bigint, out clock_offset_us bigint, out watched boolean, out n bigint, out lsn pg_lsn,
+  out restored boolean, out raised_us bigint,
   out renewal boolean)
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
@@ -37,7 +37,7 @@ begin
   v_id := coalesce(v_id, (select identity from sluice.epoch));
   for round in 1 .. 2 loop
     select * into v_epoch from sluice.epoch;
-    now_us := sluice.now_us() + v_epoch.clock_lead_us;
+    now_us := sluice.now_us() + v_epoch.clock_offset_us;
     -- The newest grant may be one ahead of time (engine.grant_ahead), for an instant that the clock has not shown yet.
     v_least := greatest(p_least, v_epoch.seen_us,
       (select l.at - engine.most_ahead_us() from sluice.ledger l order by l.at desc limit 1));
@@ -53,20 +53,20 @@ begin
   end loop;
   now_us := now_us + raised_us;
   n := case when restored then greatest(v_epoch.n, p_n) + 1 else v_epoch.n end;
-  clock_lead_us := v_epoch.clock_lead_us + raised_us;
+  clock_offset_us := v_epoch.clock_offset_us + raised_us;
   watched := v_epoch.watched;
-  if (n, clock_lead_us, v_id, v_server)
-    is not distinct from (v_epoch.n, v_epoch.clock_lead_us, v_epoch.identity, v_epoch.server_at) then return; end if;
+  if (n, clock_offset_us, v_id, v_server)
+    is not distinct from (v_epoch.n, v_epoch.clock_offset_us, v_epoch.identity, v_epoch.server_at) then return; end if;
   update sluice.epoch e set n = check_epoch.n, identity = v_id, server_at = v_server,
-    clock_lead_us = check_epoch.clock_lead_us,
+    clock_offset_us = check_epoch.clock_offset_us,
     closed_us = case when restored then check_epoch.now_us else e.closed_us end,
     seen_us = case when raised_us > 0 then check_epoch.now_us else e.seen_us end,
     stepped_us = case when raised_us > 0 then -raised_us else e.stepped_us end,
-    stepped_at = case when raised_us > 0 then to_timestamp((check_epoch.now_us - check_epoch.clock_lead_us) / 1e6)
+    stepped_at = case when raised_us > 0 then to_timestamp((check_epoch.now_us - check_epoch.clock_offset_us) / 1e6)
       else e.stepped_at end;
   if raised_us > 0 then
-    insert into sluice.step (at, before_us, clock_lead_us)
-    values (now_us, v_epoch.clock_lead_us, check_epoch.clock_lead_us);
+    insert into sluice.step (at, before_us, clock_offset_us)
+    values (now_us, v_epoch.clock_offset_us, check_epoch.clock_offset_us);
   end if;
   if restored then
     -- Otherwise two workers could have one id: one that registered before the loss, and one after it.

@@ -8,6 +8,6 @@ declare
   v_now bigint := engine.limiter_now_us(p_cap);
   v_since bigint := v_now - p_ms * 1000;
 begin
-  return to_timestamp((v_now - greatest(engine.clock_lead_at(v_since),
-    (select max(s.clock_lead_us) from sluice.step s where s.at > v_since))) / 1e6);
+  return to_timestamp((v_now - greatest(engine.clock_offset_at(v_since),
+    (select max(s.clock_offset_us) from sluice.step s where s.at > v_since))) / 1e6);
 end $$;

@@ -2,5 +2,5 @@
 -- clock, times in the ledger and in lists those of the limiter's clock.
 create or replace function engine.store_time(p_us bigint) returns timestamptz language plpgsql stable as $$
 begin
-  return to_timestamp((p_us - (select clock_lead_us from sluice.epoch)) / 1e6);
+  return to_timestamp((p_us - (select clock_offset_us from sluice.epoch)) / 1e6);
 end $$;

@@ -5,6 +5,6 @@ create or replace function engine.store_time_ago(p_ms bigint, p_cap bigint) retu
 declare
   v_at bigint := engine.limiter_now_us(p_cap) - p_ms * 1000;
 begin
-  return to_timestamp(least(v_at - engine.clock_lead_at(v_at),
-    (select min(s.at - s.clock_lead_us) from sluice.step s where s.at > v_at)) / 1e6);
+  return to_timestamp(least(v_at - engine.clock_offset_at(v_at),
+    (select min(s.at - s.clock_offset_us) from sluice.step s where s.at > v_at)) / 1e6);
 end $$;

@@ -17,7 +17,7 @@ with newest as (
 ), act as materialized (
   -- A refusal only holds: it is a row without units that lengthens the hold of a bucket on trial.
   select l.at, l.units, l.hold, t.now_us,
-         l.units = 0 and l.probe > 0 and l.hold > lag(l.hold, 1, 0::bigint) over (order by l.at, l.n) as refuses,
+         l.units = 0 and l.trial_us > 0 and l.hold > lag(l.hold, 1, 0::bigint) over (order by l.at, l.n) as refuses,
          l.cause is distinct from 'others' as is_own
   from (select engine.limiter_now_us() as now_us) t
   join sluice.ledger l on l.bucket = sluice.hash64($1) and l.at > t.now_us - 3 * $2::bigint

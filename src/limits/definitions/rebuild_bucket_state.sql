@@ -47,7 +47,7 @@ begin
   end if;
   if 'quota' = any (p_def.kind) then
     v_new.quota := engine.recount_quota_periods(
-      p_row.bucket, p_row.at - engine.clock_lead_at(p_row.at), p_def, p_row.quota, v_kept);
+      p_row.bucket, p_row.at - engine.clock_offset_at(p_row.at), p_def, p_row.quota, v_kept);
   end if;
   return v_new;
 end $$;

@@ -12,8 +12,8 @@ language plpgsql stable as $$
 declare
   v_quota bigint[] := array_fill(0::bigint, array[cardinality(p_def.kind), 6]);
   v_periods bigint[] := engine.calendar_periods(p_def, p_wall);
-  v_clock_lead bigint := (select e.clock_lead_us from sluice.epoch e limit 1);
-  v_least bigint := (select least(min(s.before_us), min(s.clock_lead_us)) from sluice.step s);  -- null: no steps
+  v_clock_offset bigint := (select e.clock_offset_us from sluice.epoch e limit 1);
+  v_least bigint := (select least(min(s.before_us), min(s.clock_offset_us)) from sluice.step s);  -- null: no steps
   v_margin bigint;
   v_starts bigint;
   v_ends bigint;
@@ -33,8 +33,9 @@ begin
            coalesce(sum(g.units) filter (where g.wall >= v_ends - v_margin
              and (g.wall < v_next + v_margin) is not false), 0)
     into v_current, v_after
-    from (select k.units, k.at - case when v_least is null then v_clock_lead else engine.clock_lead_at(k.at) end as wall
-          from engine.kept_grants(p_bucket, v_starts - v_margin - 1 + least(v_least, v_clock_lead)) k
+    from (select k.units, k.at - case when v_least is null then v_clock_offset
+            else engine.clock_offset_at(k.at) end as wall
+          from engine.kept_grants(p_bucket, v_starts - v_margin - 1 + least(v_least, v_clock_offset)) k
           where not k.again) g
     where g.wall >= v_starts - v_margin;
     v_quota[i][5] := v_current; v_quota[i][6] := v_after;

@@ -40,17 +40,17 @@ begin
         v_room.parts, v_room.kind, v_room.part_us, v_room.now_at, coalesce(p_when, v_room.now_at), v_units); end if;
     if v_room.quota is not null then
       v_room.quota := engine.count_in_quotas(v_room.quota, v_room.kind, v_room.margin,
-        case when p_when is null then v_room.wall else p_when - engine.clock_lead_at(p_when) end,
+        case when p_when is null then v_room.wall else p_when - engine.clock_offset_at(p_when) end,
         case when p_cause = 'again' then 0 else v_units end); end if;
-    if v_room.probe > 0 and p_when is null and (v_units > 0 or p_places[v_room.ord] > 0) then
-      v_room.hold := greatest(v_room.hold, v_room.now_at + v_room.probe); end if;
+    if v_room.trial_us > 0 and p_when is null and (v_units > 0 or p_places[v_room.ord] > 0) then
+      v_room.hold := greatest(v_room.hold, v_room.now_at + v_room.trial_us); end if;
     v_rooms := v_rooms || v_room;
   end loop;
-  insert into sluice.ledger (bucket, n, at, debt, parts, quota, version, units, earlier, hold, claim, cause, probe)
+  insert into sluice.ledger (bucket, n, at, debt, parts, quota, version, units, earlier, hold, claim, cause, trial_us)
   select r.bucket, r.n + 1, r.now_at, r.debt, r.parts, r.quota, r.version, coalesce(p_units[r.ord], 0),
          case when p_instants is not null then array(
            select r.now_at - i from unnest(p_instants, p_ords) with ordinality u (i, b, o)
            where b is null or b = r.ord order by o) end,
-         r.hold, p_claim, p_cause, r.probe
+         r.hold, p_claim, p_cause, r.trial_us
   from unnest(v_rooms) r;
 end $$;

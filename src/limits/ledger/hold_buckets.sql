@@ -4,9 +4,9 @@
 -- p_cause: null: the vendor refused a request (engine.refuse_buckets), or demanded the pause; `used`, `closed`: other
 -- programs have used the limit up in Redis, or it is closed there; `spent`: the vendor has nothing left
 -- (engine.charge_others). `sluice why` reads it.
--- p_probe: from now on as in engine.bucket_room; null: as before.
+-- p_trial_us: from now on as in engine.bucket_room; null: as before.
 create or replace function engine.hold_buckets(p_buckets bigint[], p_us bigint, p_cap bigint,
-  p_cause text default null, p_probe bigint default null) returns void
+  p_cause text default null, p_trial_us bigint default null) returns void
 language plpgsql as $$
 declare
   v_now constant bigint := engine.limiter_now_us(p_cap);
@@ -15,9 +15,9 @@ declare
 begin
   perform engine.lock_buckets(p_buckets);
   foreach v_room in array engine.bucket_room(p_buckets, null, p_cap => p_cap) loop
-    continue when v_room.hold >= v_room.now_at + p_us and (p_probe is null or p_probe = v_room.probe);
+    continue when v_room.hold >= v_room.now_at + p_us and (p_trial_us is null or p_trial_us = v_room.trial_us);
     v_room.hold := greatest(v_room.hold, v_room.now_at + p_us);
-    v_room.probe := coalesce(p_probe, v_room.probe);
+    v_room.trial_us := coalesce(p_trial_us, v_room.trial_us);
     v_rooms := v_rooms || v_room;
   end loop;
   if p_cause is distinct from 'used' then  -- what Redis has granted already may be used

@@ -64,7 +64,7 @@ begin
   end loop;
   v_rooms := engine.bucket_room(array[p_bucket], 0);
   select * into v_room from unnest(v_rooms) r where r.version = v_def.version;
-  if p_unused and v_room.hold = v_grant.at + v_room.probe then v_room.hold := v_grant.at; end if;
+  if p_unused and v_room.hold = v_grant.at + v_room.trial_us then v_room.hold := v_grant.at; end if;
   perform engine.append_ledger(array[v_room], p_claim, array[-p_units], null, v_grant.at,
     case when not p_full then
       array(select least(engine.drain_debt(d, w, v_room.now_at - v_at), own)  -- a pace may have made room since

@@ -10,11 +10,11 @@ returns bigint[] language plpgsql stable as $$
 declare
   v_quota bigint[] := coalesce(p_row.quota, array_fill(0::bigint, array[cardinality(p_def.kind), 6]));
   -- Up to this time, and a margin, periods may begin again: the latest that the store's clock showed before a step.
-  v_shown bigint := (select max(s.at - s.before_us) from sluice.step s where s.clock_lead_us > s.before_us);
+  v_shown bigint := (select max(s.at - s.before_us) from sluice.step s where s.clock_offset_us > s.before_us);
   v_ends bigint;  -- of the period in the row
   v_before bigint; v_starts bigint; v_margin bigint; k integer;
 begin
-  if v_shown is not null and p_row.at - engine.clock_lead_at(p_row.at) > p_wall then return null; end if;
+  if v_shown is not null and p_row.at - engine.clock_offset_at(p_row.at) > p_wall then return null; end if;
   for i in 1 .. cardinality(p_def.kind) loop
     continue when p_def.kind[i] <> 'quota';
     v_margin := p_def.margin[i]; v_ends := v_quota[i][3]; k := 2;

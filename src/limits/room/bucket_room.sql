@@ -16,7 +16,7 @@ begin
   if v_stale is not true then return v_rooms; end if;
   p_now := v_rooms[1].read_at;
   return engine.recorded_room(p_buckets, p_now, p_further, p_need, p_exact, p_cap, array(
-    select engine.renewed_state(b.id, l.newest, d.def, greatest(p_now, (l.newest).at) - e.clock_lead_us)
+    select engine.renewed_state(b.id, l.newest, d.def, greatest(p_now, (l.newest).at) - e.clock_offset_us)
     from (select unnest(p_buckets) as id
           union
           select sluice.hash64(p.name || ':' || m) from sluice.bucket p

@@ -17,7 +17,7 @@ declare
   v_at bigint := p_room.now_at;
   v_next bigint;
 begin
-  if p_room.version is null or p_room.probe > 0 or p_room.hold > p_now or 'concurrency' = any (p_room.kind)
+  if p_room.version is null or p_room.trial_us > 0 or p_room.hold > p_now or 'concurrency' = any (p_room.kind)
     or 'rate' <> all (p_room.kind) then return; end if;
   select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name and d.version = p_room.version
   where b.id = p_room.bucket;

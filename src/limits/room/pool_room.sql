@@ -33,7 +33,7 @@ begin
   from unnest(v_rooms) r;
   v_room.units := coalesce(v_room.units, 0); v_room.places := coalesce(v_room.places, 0);
   v_room.ord := p_ord; v_room.bucket := p_bucket; v_room.n := 0; v_room.hold := 0;
-  v_room.probe := 0; v_room.now_at := p_now; v_room.wall := p_wall; v_room.read_at := p_now;
+  v_room.trial_us := 0; v_room.now_at := p_now; v_room.wall := p_wall; v_room.read_at := p_now;
   v_room.life := p_def.grant_us;
   return v_room;
 end $$;

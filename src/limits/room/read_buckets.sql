@@ -5,12 +5,12 @@
 create or replace function engine.read_buckets(p_buckets bigint[], p_further boolean)
 returns table (
   ord integer, id bigint, name text, def_key text, parked boolean, paused boolean, newest sluice.ledger, n bigint,
-  at bigint, hold bigint, probe bigint, clock_lead_us bigint, closed_us bigint,
+  at bigint, hold bigint, trial_us bigint, clock_offset_us bigint, closed_us bigint,
   watched boolean)
 language sql stable as $$
   select u.o::integer, u.b, b.name, b.def_key, b.parked, b.parked or not p_further and exists (
            select 1 from sluice.limit_pause p where p.name = b.name and p.key in ('', b.key)),
-         k.newest, k.n, k.at, k.hold, k.probe, e.clock_lead_us, e.closed_us, e.watched
+         k.newest, k.n, k.at, k.hold, k.trial_us, e.clock_offset_us, e.closed_us, e.watched
   from sluice.epoch e cross join unnest(p_buckets) with ordinality u (b, o)
   left join lateral (select k.name, k.key, k.def_key, k.parked from sluice.bucket k where k.id = u.b limit 1) b on true
   left join lateral (

@@ -20,8 +20,8 @@
 -- the pace.
 -- life: microseconds for which a grant may be used.
 -- wall: what the store's clock shows then, by which calendars go.
--- probe: above 0: the vendor has refused requests. The bucket grants one request at a time, and after each it is held
--- for so many microseconds, until the vendor has answered (engine.refuse_buckets, engine.accept_buckets).
+-- trial_us: above 0: the vendor has refused requests. The bucket grants one request at a time, and after each it is
+-- held for so many microseconds, until the vendor has answered (engine.refuse_buckets, engine.accept_buckets).
 -- stale: engine.renew_bucket_states has to write the state anew, which takes a while; until then the bucket has no
 -- room. Its newest row is under an older definition, which the other results then go by; or its quotas cannot be
 -- computed from what is kept (engine.advance_quota_periods).
@@ -48,18 +48,18 @@ declare
   v_free bigint; v_need bigint; v_units bigint; v_places bigint; v_next bigint; v_period bigint; v_slack bigint;
 begin
   for v_in in select * from engine.read_buckets(p_buckets, p_further) loop
-    p_now := coalesce(p_now, engine.limiter_time(v_in.clock_lead_us, v_in.watched, p_cap));
+    p_now := coalesce(p_now, engine.limiter_time(v_in.clock_offset_us, v_in.watched, p_cap));
     if p_states is not null then v_in.newest := (select s.newest from unnest(p_states) s where s.bucket = v_in.id);
       v_def := (select s.def from unnest(p_states) s where s.bucket = v_in.id);
     elsif (v_in.name, v_in.def_key) is distinct from (v_def.name, v_def.key) or v_old or v_in.parked then  -- seldom
       select * into v_def from sluice.limit_def d
       where d.name = v_in.name and d.key = v_in.def_key and v_in.parked is null order by d.version desc limit 1; end if;
     if v_def.members is not null and v_in.id = sluice.hash64(v_def.name || '*') then
-      v_rooms := v_rooms || engine.pool_room(v_def, v_in.ord, v_in.id, p_now, p_now - v_in.clock_lead_us,
+      v_rooms := v_rooms || engine.pool_room(v_def, v_in.ord, v_in.id, p_now, p_now - v_in.clock_offset_us,
         engine.recorded_room(array(select sluice.hash64(v_def.name || ':' || m) from unnest(v_def.members) m), p_now,
           false, array_fill(p_need[v_in.ord], array[cardinality(v_def.members)]), p_states => p_states));
       continue; end if;
-    v_at := greatest(p_now, v_in.at); v_wall := v_at - v_in.clock_lead_us; v_slack := null;
+    v_at := greatest(p_now, v_in.at); v_wall := v_at - v_in.clock_offset_us; v_slack := null;
     v_hold := least(coalesce(v_in.hold, 0), 9007199254740991); v_old := (v_in.newest).version <> v_def.version is true;
     if v_old then select * into v_def
       from sluice.limit_def d where d.name = v_in.name and d.version = (v_in.newest).version; end if;
@@ -70,7 +70,7 @@ begin
         engine.advance_windows((v_in.newest).parts, v_def.kind, v_def.part_us, v_in.at, v_at) end;
     v_quota := case when v_def.margin is not null then engine.advance_quota_periods(v_in.newest, v_def, v_wall) end;
     v_stale := v_old or v_def.margin is not null and v_quota is null; v_next := greatest(p_now, v_hold); v_period := 1;
-    v_units := 2147483647; v_places := case when v_in.probe > 0 then 1 else v_units end; v_most := v_units;
+    v_units := 2147483647; v_places := case when v_in.trial_us > 0 then 1 else v_units end; v_most := v_units;
     for r in reverse coalesce(cardinality(v_def.kind), 0) .. 1 loop  -- a pace before its rate
       v_need := p_need[v_in.ord]; if not p_exact then v_need := least(greatest(v_need, 1), v_def.capacity[r]); end if;
       case v_def.kind[r] when 'rate', 'pace' then
@@ -93,7 +93,7 @@ begin
           v_next, v_at + case when r > v_def.own and p_need[v_in.ord] > v_need then 1000000 else 0 end); end if;
       if v_free < v_need or v_need < 1 and v_debt[r] > (v_def.capacity[r] - v_need) * v_def.weight[r] then
         v_next := greatest(v_next, engine.rule_free_at(
-          v_def, r, v_debt, v_parts, v_quota, v_need, v_at, v_in.clock_lead_us, p_exact)); end if;
+          v_def, r, v_debt, v_parts, v_quota, v_need, v_at, v_in.clock_offset_us, p_exact)); end if;
     end loop;
     if v_def.lend_us is not null then v_free := engine.share_lent_from(v_in.id, v_def);
       if v_free <= v_at then v_units := 2147483647; v_places := v_units; end if;
@@ -106,7 +106,7 @@ begin
     v_rooms := v_rooms || (v_in.ord, v_in.id, coalesce(v_in.n, 0), v_at, v_debt, v_parts, v_quota, v_def.version,
       v_def.kind, v_def.drain, v_def.weight, v_def.part_us, v_def.margin, v_hold, least(v_units, v_places),
       v_next, case when v_def.version is null then 1000000 else v_period end, coalesce(v_slack, 0), v_stale, v_units,
-      v_places, v_most, v_def.grant_us, v_wall, coalesce(v_in.probe, 0), p_now)::engine.room;
+      v_places, v_most, v_def.grant_us, v_wall, coalesce(v_in.trial_us, 0), p_now)::engine.room;
   end loop;
   return v_rooms;
 end $$;

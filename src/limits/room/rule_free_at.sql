@@ -6,10 +6,10 @@
 -- p_debt: debts of all its rules.
 -- p_parts, p_quota: parts and periods of all its rules, as of p_now (ledger).
 -- p_exact: several waiters need the units together, so a pace may free them one by one.
--- p_clock_lead: by how many microseconds the limiter's clock is ahead of the store's, by which calendars go.
+-- p_clock_offset: by how many microseconds the limiter's clock is ahead of the store's, by which calendars go.
 create or replace function engine.rule_free_at(
   p_def sluice.limit_def, p_i integer, p_debt bigint[], p_parts integer[], p_quota bigint[], p_need bigint,
-  p_now bigint, p_clock_lead bigint, p_exact boolean) returns bigint
+  p_now bigint, p_clock_offset bigint, p_exact boolean) returns bigint
 language plpgsql stable as $$
 declare
   v_capacity constant bigint := p_def.capacity[p_i];
@@ -38,7 +38,7 @@ begin
     when 'quota' then
       -- A full period ends for us only a margin after its end; what counts in the next period counts in this one too.
       p_need := least(p_need, v_capacity);
-      return coalesce(p_clock_lead + p_def.margin[p_i] + case
+      return coalesce(p_clock_offset + p_def.margin[p_i] + case
         when p_quota[p_i][6] + p_need > v_capacity then
           case when p_def.periods[p_i][1] <= p_quota[p_i][3] then (
             select min(u) from unnest(p_def.periods[p_i:p_i]) u where u > p_quota[p_i][3]) end

@@ -16,7 +16,7 @@ begin
   ), reached as (
     select s.name, s.key, r.rule ->> 'rate' as rate, a.share::numeric, s.quota[i][2] as starts, s.quota[i][3] as ends,
            s.quota[i][5] as used, s.capacity[i] as most, s.spec ->> 'currency' as currency,
-           s.at - engine.clock_lead_at(s.at) as at
+           s.at - engine.clock_offset_at(s.at) as at
     from state s cross join generate_subscripts(s.kind, 1) i
     cross join lateral (select s.spec -> 'rules' -> (i - 1) as rule) r
     cross join lateral jsonb_array_elements_text(coalesce(s.spec -> 'alarmAt',

@@ -22,7 +22,7 @@ begin
     from sluice.ledger l
     where (l.bucket, l.at, l.n) > (p_bucket, p_at, p_n) and (l.bucket, l.at) <= (p_bucket, p_until) and l.units <> 0
       and (l.cause in ('again', 'others')) is not true
-  ), second as (  -- the clock's lead and the calendar are looked up once a second
+  ), second as (  -- the clock's offset and the calendar are looked up once a second
     select c.at / 1000000 * 1000000 as at, c.version, sum(greatest(c.units, 0)) as granted,
            sum(greatest(-c.units, 0)) as refunded
     from change c group by 1, 2
@@ -32,6 +32,6 @@ begin
     from sluice.bucket b join sluice.limit_def d on d.name = b.name
     where b.id = p_bucket and d.version in (select s.version from second s)
   )
-  select engine.local_day(z.zone, (s.at - engine.clock_lead_at(s.at)) / 1000000), sum(s.granted), sum(s.refunded)
+  select engine.local_day(z.zone, (s.at - engine.clock_offset_at(s.at)) / 1000000), sum(s.granted), sum(s.refunded)
   from second s left join zone z using (version) group by 1;
 end $$;
