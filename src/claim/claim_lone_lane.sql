@@ -3,7 +3,7 @@
 -- `engine.decide_claim`. The lane's jobs have no costs. It does not seat a lane that did not wait and whose arrivals
 -- can all begin.
 -- p_news: what has arrived for the class, which is locked; its jobs need no label and no pool.
--- served = false: this case needs `engine.decide_claim`, and nothing was changed.
+-- fits = false: this case needs `engine.decide_claim`, and nothing was changed.
 create or replace function engine.claim_lone_lane(
   p_claimer engine.claimer, p_news engine.news) returns engine.claimed language plpgsql as $$
 declare

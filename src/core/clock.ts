@@ -77,6 +77,8 @@ export type Span = readonly [earliestMs: number, latestMs: number]
 export const drift = 0.001
 /** A smaller difference, in microseconds, is no step: clocks have limited resolution, and statements wait. */
 const stepUs = 2_000_000
+/** For how long, in microseconds, a reading narrows later ones. */
+const keptUs = 2_000_000
 
 /**
  * Returns the lowest time, in microseconds, that the limiter's clock can show to a request sent at `atMs` if it has not
@@ -104,14 +106,14 @@ export function stepForward(past: Reading, now: Reading): { byUs: number; isOwn:
  */
 export class StoreClock {
   #seen: { storeUs: number; atMs: number } | undefined
-  /** A time of that clock, and between which times of this process it was shown, as narrow as all readings allow. */
-  #known: { storeUs: number; span: Span } | undefined
+  /** A time of that clock, between which times of this process it was shown, and which was the first reading that shows this. */
+  #known: { storeUs: number; span: Span; sinceUs: number } | undefined
 
   /**
    * Records that the limiter's clock showed `storeUs` (microseconds since 1970) at some time of `span`: between the sending
-   * of a request and its reply, or closer. Returns `span`, narrowed by earlier readings: of many replies one was quick, and
-   * what it showed holds on, because the clocks' rates hardly differ. A reading that contradicts them (a clock has stepped,
-   * or stood still) is not narrowed.
+   * of a request and its reply, or closer. Returns `span`, narrowed by the readings of the last 2 s: one of many replies was
+   * quick, and what it showed stays true, because the clocks' rates hardly differ. A reading that contradicts them is not
+   * narrowed. A clock that steps, or stands still, by less than `span` is wide may not be noticed, for as long.
    */
   recordReading(storeUs: number, span: Span): Span {
     const [earliestMs, latestMs] = span
@@ -119,12 +121,13 @@ export class StoreClock {
     if (capUs !== null && (storeUs >= capUs || storeUs < capUs - 2 * stepUs)) return span
     this.#seen = { storeUs, atMs: latestMs }
     const narrowed = this.#narrow(storeUs, span)
-    this.#known = { storeUs, span: narrowed }
+    const { sinceUs = storeUs } = narrowed === span ? {} : (this.#known ?? {})
+    this.#known = { storeUs, span: narrowed, sinceUs }
     return narrowed
   }
 
   #narrow(storeUs: number, span: Span): Span {
-    if (this.#known === undefined) return span
+    if (this.#known === undefined || Math.abs(storeUs - this.#known.sinceUs) > keptUs) return span
     const passedMs = (storeUs - this.#known.storeUs) / 1_000
     const slackMs = Math.abs(passedMs) * drift
     const [earliestMs, latestMs] = this.#known.span

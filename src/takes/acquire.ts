@@ -4,7 +4,7 @@
  * use.
  */
 import { limitOf, ownOf } from '../core/bucket.ts'
-import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
+import { caughtUpMs, type Clock, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
@@ -157,7 +157,7 @@ export class Acquirer {
       return {
         ...taker,
         id: pending.id,
-        again: pending.requestedAt !== undefined,
+        requested_ago: pending.requestedAt && Math.ceil(agoMs(clock, pending.requestedAt) * 1_000),
         back: back?.id,
         back_units: back?.units,
       }
@@ -299,7 +299,7 @@ export class Acquirer {
   /** Returns the age of a grant in microseconds, and the latest time that the store's clock can show. */
   #ageAndCap(requested: Moment | undefined): [number, number | null] {
     const { clock } = this.#store
-    const ageMs = requested === undefined ? ageMsMax : caughtUpMs(clock, requested) - requested.monotonicMs
+    const ageMs = requested === undefined ? ageMsMax : agoMs(clock, requested)
     return [Math.ceil(Math.min(ageMsMax, ageMs) * 1_000), this.#storeClock.cap(clock.monotonicMs())]
   }
 
@@ -308,3 +308,6 @@ export class Acquirer {
     return repeatUntilGranted(this.#store.clock, loop, unused, signal)
   }
 }
+
+/** Returns how long ago a moment was, in ms. */
+const agoMs = (clock: Clock, moment: Moment) => caughtUpMs(clock, moment) - moment.monotonicMs

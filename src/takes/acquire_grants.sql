@@ -2,7 +2,8 @@
 -- that want the same. It is one autocommitted statement. It charges a grant once, however often it is repeated, and
 -- charges nothing when it denies. Takers are decided in the order of the line: behind one that is denied none is
 -- granted anything.
--- p_wants: JSON, the fields of engine.taker for each grant; of a job one grant, with id, again, back and back_units.
+-- p_wants: JSON, the fields of engine.taker for each grant; of a job one grant, with id, requested_ago, back and
+-- back_units.
 -- p_buckets: names of the buckets.
 -- p_units: units of each bucket. A taker is charged one unit of a bucket that counts only places.
 -- p_job, p_claim: the running job and its claim; null for takers.
@@ -38,7 +39,7 @@ declare
   v_since bigint;
   v_begun bigint;
   v_units bigint[];
-  v_lead bigint;
+  v_early bigint;
 begin
   -- This comes before the buckets are locked, as in a claim.
   if (select server_at from sluice.epoch) is distinct from pg_postmaster_start_time() then
@@ -70,8 +71,8 @@ begin
     ord := v_taker.ord; wait_us := null; n := v_taker.n;
     v_taker := engine.add_earlier_takers(v_taker, v_stays, v_buckets, now_us);
     select a.granted, a.lost, a.soonest_us, a.capacity, a.life_us, a.fresh_us, a.units, a.lacking, a.on_trial,
-           a.ahead_us, a.lead
-      into granted, lost, soonest_us, capacity, life_us, fresh_us, v_units, lacking, on_trial, ahead_us, v_lead
+           a.ahead_us, a.early_us
+      into granted, lost, soonest_us, capacity, life_us, fresh_us, v_units, lacking, on_trial, ahead_us, v_early
     from engine.decide_grant(
       v_taker.id, v_buckets, p_units, v_taker, coalesce(v_since, now_us - 60000000), now_us) a;
     if not (granted or lost or v_queues) then
@@ -88,7 +89,7 @@ begin
     elsif not lost and capacity is null then
       if v_taker.line is not null then
         n := coalesce(n, nextval(pg_get_serial_sequence('sluice.taker', 'n'))); v_taker.n := n; end if;
-      wait_us := engine.queue_taker(v_taker, v_buckets, v_units, lacking, soonest_us, v_lead, now_us);
+      wait_us := engine.queue_taker(v_taker, v_buckets, v_units, lacking, soonest_us, v_early, now_us);
     end if;
     if not granted and v_taker.line is not null then v_stays := v_stays || v_taker.line; end if;
     return next;

@@ -15,12 +15,13 @@ begin
       select u.o, width_bucket(t.n, v_places) as behind, sum(t.cost) as cost, count(*) as takers
       from unnest(p_buckets) with ordinality u (b, o) join sluice.taker t on t.bucket = u.b
       where t.alive_until > p_now and t.reserves and t.id <> all (v_lines) group by 1, 2)
-    select (t.line, t.n, t.wait, t.holder, t.life, t.id, t.again, t.back, t.back_units, t.ord,
+    select (t.line, t.n, t.wait, t.holder, t.life, t.id, t.requested_ago, t.back, t.back_units, t.ord,
       array_agg(e.cost order by e.o), array_agg(e.takers order by e.o))::engine.taker
     from unnest(p_takers) with ordinality
-      t (line, n, wait, holder, life, id, again, back, back_units, ord, units, earlier, k)
+      t (line, n, wait, holder, life, id, requested_ago, back, back_units, ord, units, earlier, k)
     cross join lateral (
       select b.o, coalesce(sum(l.cost), 0)::bigint as cost, coalesce(sum(l.takers), 0)::bigint as takers
       from generate_subscripts(p_buckets, 1) b (o) left join line l on l.o = b.o and l.behind < t.k group by b.o) e
-    group by t.k, t.line, t.n, t.wait, t.holder, t.life, t.id, t.again, t.back, t.back_units, t.ord order by t.k);
+    group by t.k, t.line, t.n, t.wait, t.holder, t.life, t.id, t.requested_ago, t.back, t.back_units, t.ord
+    order by t.k);
 end $$;

@@ -9,14 +9,14 @@
 -- the first bucket only, unless the grant was requested before.
 -- units: what the grant costs in each bucket.
 -- lacking: whether each bucket, taken alone, denies the grant to a taker. Null: it was granted.
--- ahead_us, lead: as in takes/acquire_grants.sql, and in engine.grant_taker_ahead.
+-- ahead_us, early_us: as in takes/acquire_grants.sql, and in engine.grant_taker_ahead.
 -- on_trial: the vendor has refused requests of one of the buckets (engine.refuse_buckets).
 -- Other parameters: takes/acquire_grants.sql.
 create or replace function engine.decide_grant(
   p_grant uuid, p_buckets bigint[], p_units bigint[], p_taker engine.taker, p_since bigint, p_now bigint,
   out granted boolean, out lost boolean, out soonest_us bigint, out capacity bigint, out life_us bigint,
   out fresh_us bigint, out units bigint[], out lacking boolean[], out on_trial boolean, out ahead_us bigint,
-  out lead bigint)
+  out early_us bigint)
 language plpgsql as $$
 declare
   v_is_job constant boolean := p_taker.holder is null;
@@ -29,8 +29,8 @@ declare
   v_before bigint;
   v_ahead record;
 begin
-  lost := false; ahead_us := 0; lead := 0;
-  v_before := engine.granted_for(p_grant, p_buckets[1], p_since, p_taker.again);
+  lost := false; ahead_us := 0; early_us := 0;
+  v_before := engine.granted_for(p_grant, p_buckets[1], p_since, p_now - p_taker.requested_ago - 1000000);
   granted := v_before is not null or exists (select 1 from sluice.lease l where l.id = p_grant);
   select array_agg(u.units order by r.ord), array_agg(greatest(u.units, v_is_job::integer) + b.units order by r.ord),
          array_agg(1 + b.takers order by r.ord), min(r.most) filter (where u.units > r.most and not v_is_job),
@@ -71,7 +71,7 @@ begin
     granted := true <> all (lacking);
     if not granted and not v_is_job and cardinality(v_rooms) = 1 then
       v_ahead := engine.grant_taker_ahead(p_taker, v_rooms[1], units[1], soonest_us, p_now);
-      lead := v_ahead.lead; granted := (v_ahead.room).bucket is not null;
+      early_us := v_ahead.early_us; granted := (v_ahead.room).bucket is not null;
       if granted then v_rooms[1] := v_ahead.room; ahead_us := (v_ahead.room).now_at - p_now; end if; end if;
     if granted and v_counted is not null then
       life_us := engine.take_places(p_grant, v_counted, p_taker, p_now);

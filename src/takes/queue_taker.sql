@@ -5,19 +5,19 @@
 -- each bucket that denies it: so many takers of one busy account reserve one unit of a total, not all of it. They leave
 -- no room in a bucket while others deny the taker for longer than that one takes to fill again, as in
 -- `engine.reserve_units`, or until a place becomes free: an account that is paused, or has slow requests, must not stop
--- all others. When it has room, the taker still has its place in the line of the total. A caller that
--- gets nothing ahead stops grants ahead, because others would always be before it: a job, or a taker that waits for
--- several units or buckets, until a second after there is room, when it comes back; a taker that does not wait for
--- 30 s, because it may come back at any time.
+-- all others. When it has room, the taker still has its place in the line of the total. A caller that gets nothing
+-- ahead stops grants ahead, because others would always be before it. A job, or a taker that waits for several units or
+-- buckets, stops them until a second after there is room, when it comes back. A taker that does not wait, or not for
+-- that long, stops them for 30 s, because it may come back at any time.
 -- p_taker: the taker that was denied, with its place in the line; its line is null for a job.
 -- p_units: what it needs of each bucket.
 -- p_lacking: whether each bucket denied it (`engine.decide_grant`).
 -- p_soonest: as `soonest_us` of `engine.acquire_grants`.
--- p_lead: as `lead` of `engine.grant_taker_ahead`; takers whose turns are near each other then wake at the same time,
--- so that few statements serve them.
+-- p_early: as `early_us` of `engine.grant_taker_ahead`; takers whose turns are near each other then wake at the same
+-- time, so that few statements serve them.
 -- Returns how long to wait, in microseconds.
 create or replace function engine.queue_taker(
-  p_taker engine.taker, p_buckets bigint[], p_units bigint[], p_lacking boolean[], p_soonest bigint, p_lead bigint,
+  p_taker engine.taker, p_buckets bigint[], p_units bigint[], p_lacking boolean[], p_soonest bigint, p_early bigint,
   p_now bigint)
   returns bigint
   language plpgsql as $$
@@ -32,8 +32,8 @@ declare
   v_rooms engine.room[];
   v_reserves boolean[] := p_lacking;
 begin
-  if p_lead > 0 and p_soonest > 0 then
-    v_wait := least(v_wait, greatest(p_soonest - p_lead, 10000));
+  if p_early > 0 and p_soonest > 0 then
+    v_wait := least(v_wait, greatest(p_soonest - p_early, 10000));
     v_wait := least(p_soonest, greatest(5000, v_wait - (p_now + v_wait) % 40000)); end if;
   if p_taker.line is null or v_leaves or cardinality(p_buckets) > 1 or p_units[1] <> 1 then
     perform engine.stop_grants_ahead(array(

@@ -8,7 +8,7 @@
 -- holder: the process that holds the leases that it takes; null: a job.
 -- life: how long that process keeps them after a sign of life.
 -- id: of the grant that it wants; a UUID of version 4 for a taker (limits/takers/jobs_have_turn.sql).
--- again: the grant was requested before, and may have been granted then.
+-- requested_ago: how long ago the grant was first requested; it may have been granted then. Null: it was not.
 -- back: an unused grant to give back first; null: none.
 -- back_units: units of each bucket to give back (`engine.give_back_grants`).
 -- ord: its place in the call.
@@ -16,4 +16,4 @@
 -- are.
 create type engine.taker as (
   line uuid, n bigint, wait bigint, holder uuid, life bigint,
-  id uuid, again boolean, back uuid, back_units bigint[], ord integer, units bigint[], earlier bigint[]);
+  id uuid, requested_ago bigint, back uuid, back_units bigint[], ord integer, units bigint[], earlier bigint[]);

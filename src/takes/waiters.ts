@@ -145,7 +145,7 @@ export class Waiters {
         if (this.#db.listening()) wakeAll()
         return stop
       },
-      () => undefined,
+      () => (this.#listening = undefined),
     )
   }
 

@@ -73,6 +73,17 @@ for (const engine of mainEngines) {
       expect(await acquire(at.db, ['fast', 'count'], { line: newId() })).toMatchObject({ granted: false })
     })
 
+    it('nothing is granted ahead while several databases share their limits, because these would find no room', async () => {
+      await useUp('fast')
+      await at.db.query(`insert into sluice.shared (owner, epoch, at, stores) values ('test', 'one', now(), 2)`)
+      try {
+        expect(await acquire(at.db, 'fast', { line: newId() })).toMatchObject({ granted: false })
+      } finally {
+        await at.db.query('delete from sluice.shared')
+      }
+      expect(await acquire(at.db, 'fast', { line: newId() })).toMatchObject({ granted: true })
+    })
+
     it('a caller that waits in no line stops grants ahead, so that it finds room', async () => {
       await useUp('fast')
       expect(await acquire(at.db, 'fast', { line: newId() })).toMatchObject({ granted: true })

@@ -26,8 +26,8 @@ export const takeIn = (grant: string, buckets: string, cap = 'null') =>
 /** One take in SQL; see the fields. */
 export interface Asked {
   grant?: string
-  /** It was requested before. */
-  again?: boolean
+  /** How long ago it was first requested. */
+  requestedAgoMs?: number | undefined
   line?: string
   cost?: number
   waitUs?: number
@@ -66,9 +66,10 @@ export async function acquireTogether(
 ): Promise<Answer[]> {
   const units = takes.map(() => cost)
   const wants = asked.map(
-    ({ grant = randomUUID(), again = false, line = null, waitUs = null, back, holder = newId(), lifeMs = 15_000 }) => {
+    ({ grant = randomUUID(), requestedAgoMs, line = null, waitUs = null, back, holder = newId(), lifeMs = 15_000 }) => {
       const given = back === undefined ? {} : { back, back_units: units }
-      return { id: grant, again, line, wait: waitUs, holder, life: lifeMs * 1_000, ...given }
+      const requested_ago = requestedAgoMs === undefined ? undefined : requestedAgoMs * 1_000
+      return { id: grant, requested_ago, line, wait: waitUs, holder, life: lifeMs * 1_000, ...given }
     },
   )
   const rows = await sqlOn(db).call<
