@@ -135,7 +135,7 @@ export function nextMargin(course: Course): Margin | undefined {
   const { ageUs, latePart, latePartMost, latePartOfAll, wayUs } = measured
   const shortUs = shortWindowsUs(course.rules)
   const least = shortUs.length > 0 ? { grantUs: lifeUsLeast, transitUs: 0 } : stated
-  const life = ageUs === undefined ? inForce.grantUs : Math.max(least.grantUs, stepFrom(ageUs * 1.25))
+  const life = ageUs === undefined ? inForce.grantUs : Math.max(least.grantUs, stepFrom(ageUs * 1.5))
   const way =
     isMeasured && wayUs !== undefined
       ? Math.min(stated.transitUs, Math.max(least.transitUs, stepFrom(wayUs)))
