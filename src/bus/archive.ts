@@ -70,9 +70,11 @@ export class QueueArchive implements EventArchive {
   replay(filter: ArchiveFilter, options: ArchiveOptions = {}): Promise<number> {
     return this.#lookAtEach(filter, options, async (_, message) => {
       const found = progressOf(receivedOf(message))
-      const { queue, at: replayOf } = failureOf(message.properties.headers ?? {})
+      const { queue, at } = failureOf(message.properties.headers ?? {})
       const { queue: own, recovery } = this.#context
       const isNew = own === unrouted
+      // Each replay is to differ from those before it.
+      const replayOf = isNew || dateOf(at).getTime() > 0 ? at : new Date(this.#context.clock.wallMs()).toISOString()
       const counts = { attempt: 0, failed: 0, throttled: 0, crashes: 0, strays: 0, earlier: attemptsOf(found) }
       // Another number, because the copies of both rounds have the same numbers of attempts.
       const copy = (found.copy ?? 0) + 1

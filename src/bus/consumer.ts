@@ -212,7 +212,8 @@ export class ServiceConsumer {
     const isInHand = key !== undefined && this.#inHand.get(key) !== undefined
     const isAgain = isInHand || (key !== undefined && this.#inHand.isKnown(key))
     const seen = isAgain ? { ...progress, isDoubtful: true } : progress
-    // The others have answered about a suspect before it was put aside. Only one that has begun may crash this process.
+    // Other replicas have answered about a suspect before it was put aside; the question is repeated only if it was redelivered, since then
+    // it had begun.
     const isDoubted = isSuspect ? incoming.isRedelivered : isRepeat
     const read = { source, incoming, queue, isSuspect, isDoubted, key: isInHand ? undefined : key }
     const nowMs = this.#options.store.clock.wallMs()

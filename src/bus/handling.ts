@@ -124,13 +124,12 @@ export class Handling {
   async #settle(run: Run, carry: (progress: Progress) => Promise<void> | undefined): Promise<void> {
     const { message, handler } = run
     this.#settling++
+    let carried: Promise<void> | undefined
     try {
-      const carried = carry({ ...message.progress, handler })
+      carried = carry({ ...message.progress, handler })
       if (carried !== undefined) {
         message.isSentOn = true
         await carried
-        if (message.key !== undefined && message.progress.handler === undefined)
-          this.#options.inHand.recordHandled(keyFor(message.key, handler), false)
       }
     } catch (error) {
       // It may have arrived before.
@@ -143,6 +142,9 @@ export class Handling {
       this.#settling--
       this.#options.settled()
     }
+    if (carried === undefined) (message.doneBy ??= []).push(handler)
+    else if (message.key !== undefined && message.progress.handler === undefined)
+      this.#options.inHand.recordHandled(keyFor(message.key, handler), false)
     message.open--
     if (message.open === 0) this.#options.inHand.acknowledge(message)
   }

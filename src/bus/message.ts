@@ -3,7 +3,7 @@ import type { Incoming } from '../amqp/broker.ts'
 import type { Message, Properties } from '../amqp/publisher.ts'
 import type { Known } from '../claim/claimed-job.ts'
 import { UsageError } from '../core/errors.ts'
-import { hash64, newId } from '../core/hash.ts'
+import { hash64, isId, newId } from '../core/hash.ts'
 import type { CloudEvent } from '../events/envelope.ts'
 import type { EventRow } from '../events/row.ts'
 import { eventOfTask, retryHeaders, idOf, isTask } from './celery-message.ts'
@@ -22,7 +22,7 @@ export interface Progress extends Known {
   readonly strays: number
   /** Handlers that have left its queue, and to whose queues it was sent. */
   readonly elsewhere?: readonly string[]
-  /** It was replayed from the archive, where it was put at this time; undefined: it was not. */
+  /** It was replayed from the archive, where it was put at this time (if that is known, else replayed); undefined: it was not. */
   readonly replayOf?: string
   /** Attempts before it was replayed; the others count those since then. */
   readonly earlier?: number
@@ -168,20 +168,28 @@ function envelopeOf(value: unknown): CloudEvent {
 }
 
 /**
- * Returns the key of a message: its place, and its chain, which is all that its event becomes for one handler, or for those of a group.
- * What a message is sent on as has a higher place in the chain. Undefined: the message has no id.
+ * Returns the key of a message: its place, and its chain: all messages that one event becomes for one handler (or, before it is divided,
+ * for its group) until it is replayed. What a message is sent on as has a higher place in the chain. Undefined: it cannot be recognised.
  */
 export function keyOf(
   queue: string,
   incoming: Incoming,
-  { type, handler = '', attempt, earlier = 0, copy = 0 }: Progress,
+  { type, handler = '', attempt, earlier = 0, copy = 0, replayOf = '' }: Progress,
 ): string | undefined {
-  const id = idOf(incoming.properties as Properties)
-  if (id === undefined) return undefined
+  const properties = incoming.properties as Properties
+  const id = idOf(properties)
+  // A retry of Python's without our history may belong to any replay of its event.
+  const isOfAnyReplay = isTask(properties) && attempt > 0 && properties.headers?.[progressHeader] === undefined
+  if (id === undefined || isOfAnyReplay) return undefined
   // Other programs may give all of their messages the same id.
   const own = hasOwnId(incoming, id) ? '' : hash64(incoming.body.toString('latin1'))
-  return `${attempt + earlier + copy} ${queue} ${handler} ${type} ${id} ${own}`
+  const chain = [queue, handler, type, id, own, replayOf].map(encode).join(' ')
+  return `${attempt + earlier + copy} ${chain}`
 }
+
+/** Returns a text without the character that separates the fields of a key. */
+const encode = (text: string) => text.replaceAll('%', '%25').replaceAll(' ', '%20')
+const decode = (text: string) => text.replaceAll('%20', ' ').replaceAll('%25', '%')
 
 /** Returns the key of the last place in a chain. */
 export const lastOf = (key: string) => `Infinity ${partsOf(key).chain}`
@@ -192,14 +200,17 @@ export const isLast = (key: string) => partsOf(key).place === Infinity
 /** Returns the key that a message for all handlers of its queue has in the chain of one of them. */
 export const keyFor = (key: string, handler: string) => {
   const [place, queue, , ...rest] = key.split(' ')
-  return [place, queue, handler, ...rest].join(' ')
+  return [place, queue, encode(handler), ...rest].join(' ')
 }
 
 /** Returns what a key names: the event, by its id and type, the queue, and the handler, which is '' for all handlers of the queue. */
 export function namesIn(key: string): { queue: string; handler: string; type: string; id: string } {
-  const [, queue = '', handler = '', type = '', id = ''] = key.split(' ')
+  const [, queue = '', handler = '', type = '', id = ''] = key.split(' ').map(decode)
   return { queue, handler, type, id }
 }
+
+/** Returns whether a key is that of a message of the event with this id. */
+export const isOf = (key: string, id: string) => key.split(' ')[4] === encode(id)
 
 /** Returns the parts of a key. */
 export function partsOf(key: string): { chain: string; place: number } {
@@ -207,9 +218,13 @@ export function partsOf(key: string): { chain: string; place: number } {
   return { chain: key.slice(at + 1), place: Number(key.slice(0, at)) }
 }
 
-/** True for a message whose id names its event: what others put around an envelope may have another id. */
+/**
+ * True for a message whose id names its event. What others put around an envelope may have another id, and an id that is not of our
+ * form may be that of other events, too: of another source, or after a counter began anew.
+ */
 function hasOwnId({ properties, body }: Pick<Received, 'properties' | 'body'>, id: string): boolean {
-  return isTask(properties as Properties) || (isEnveloped(properties.contentType) && body.includes(`"${id}"`))
+  if (isTask(properties as Properties)) return true
+  return isId(id) && isEnveloped(properties.contentType) && body.includes(`"${id}"`)
 }
 
 /** True for the content type of a CloudEvent. */

@@ -4,7 +4,7 @@ import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 import { RecentMap } from '../core/recent-map.ts'
 import type { CloudEvent } from '../events/envelope.ts'
-import { lastOf, namesIn, partsOf, type Progress } from './message.ts'
+import { isOf, keyFor, lastOf, partsOf, type Progress } from './message.ts'
 import type { Source } from './source.ts'
 
 /** A message in hand. It is acknowledged when all handlers have had it, or have it in a chain of their own. */
@@ -23,6 +23,8 @@ export interface MessageInHand {
   isBegun?: boolean
   /** What became of it was published: it goes on elsewhere. */
   isSentOn?: boolean
+  /** Handlers that have had it. */
+  doneBy?: string[]
   /** Copies that came meanwhile, which are settled with it. */
   copies?: Incoming[]
 }
@@ -30,7 +32,7 @@ export interface MessageInHand {
 /** What a process knows of a message: it has handled it, or has it in hand. */
 export type Known = 'handled' | 'in hand' | undefined
 
-/** How many messages are remembered, to recognise those that arrive again. */
+/** How many chains are remembered, whichever replica of the service had them last, to recognise messages that arrive again. */
 const knownMax = 10_000
 
 /** Messages by their keys. */
@@ -54,14 +56,14 @@ export class MessagesInHand {
     this.#handled = handled
   }
 
-  /** Returns the message in hand that is that with this key, or a later one of its chain. */
+  /** Returns the message in hand with this key, or with a later place in the same chain. */
   get(key: string): MessageInHand | undefined {
     const { chain, place } = partsOf(key)
     const message = this.#inHand.get(chain)
     return message?.key !== undefined && partsOf(message.key).place >= place ? message : undefined
   }
 
-  /** Returns whether the message with this key was handled, or a later one of its chain. */
+  /** Returns whether the message with this key was handled, or one with a later place in the same chain. */
   isKnown(key: string): boolean {
     const { chain, place } = partsOf(key)
     return (this.#known.get(chain) ?? -1) >= place
@@ -76,10 +78,10 @@ export class MessagesInHand {
 
   /** Returns the keys of an event's messages that are known: those that were handled, and those in hand. */
   find(id: string): { handled: string[]; inHand: string[] } {
-    const isOf = (key: string) => namesIn(key).id === id
-    const handled = [...this.#known].flatMap(([chain, place]) => (chain.includes(id) ? [`${place} ${chain}`] : []))
+    const handled = [...this.#known].map(([chain, place]) => `${place} ${chain}`)
     const inHand = [...this.#inHand.values()].map(({ key = '' }) => key)
-    return { handled: handled.filter(isOf), inHand: inHand.filter(isOf) }
+    const find = (keys: readonly string[]) => keys.filter((key) => isOf(key, id))
+    return { handled: find(handled), inHand: find(inHand) }
   }
 
   /** Settles a copy of a message that was handled; one of a message in hand is settled with that. Returns whether it is one. */
@@ -117,12 +119,15 @@ export class MessagesInHand {
 
   /** Acknowledges a message that was handled. */
   acknowledge(message: MessageInHand): void {
-    const { key, incoming, copies = [], progress, isSentOn = false } = message
+    const { key, incoming, copies = [], progress, isSentOn = false, doneBy = [] } = message
     this.#remove(message)
     incoming.ack()
     for (const copy of copies) copy.ack()
-    // If each handler of a group had it, what it was sent on as is a chain of its own.
-    if (key !== undefined) this.recordHandled(key, !isSentOn || progress.handler === undefined)
+    // What was sent on may come back in this chain: a replica in Python sends a retry for one handler on as a message for all of them.
+    if (key === undefined) return
+    this.recordHandled(key, !isSentOn)
+    if (isSentOn && progress.handler === undefined)
+      for (const handler of doneBy) this.recordHandled(keyFor(key, handler), true)
   }
 
   /** Records that the message with this key was handled, or sent on; `isLast`: nothing follows in its chain. */

@@ -1,7 +1,8 @@
 /**
  * Notes among the replicas of a service. A RabbitMQ that was killed forgets acknowledgements, and brings these messages to any
- * replica; and so it does with those of a lost connection. So each replica reports to the others what it has handled, since it may be
- * lost with that RabbitMQ. And a replica that gets such a message looks among the others, of which one may have it in hand.
+ * replica; and so it does with those of a lost connection. So each replica reports to the others what it has handled, because the
+ * replica may be killed together with RabbitMQ. And a replica that gets such a message looks among the others, of which one may have
+ * it in hand.
  */
 import { randomUUID } from 'node:crypto'
 import type { ConsumeMessage } from 'amqplib'

@@ -1,6 +1,7 @@
 /** The archive of a service as a queue that others change, and whose messages may come from anywhere. */
 import { beforeEach, expect, it } from 'vitest'
-import { QueueArchive } from '../../src/bus/archive.ts'
+import { QueueArchive, receivedOf } from '../../src/bus/archive.ts'
+import { keyOf, progressOf } from '../../src/bus/message.ts'
 import { ServiceNames } from '../../src/bus/names.ts'
 import { readQueues } from '../../src/bus/queue-watch.ts'
 import { Republisher } from '../../src/bus/republisher.ts'
@@ -146,4 +147,28 @@ it('an archive has the events of other programs by their own ids, also those who
   const since = new Date(Number.NaN)
   await expect(lost.discard({ since })).rejects.toMatchObject({ code: 'SLUICE_BAD_FILTER' })
   expect(await lost.discard({})).toBe(3)
+})
+
+it('an archive replays what a worker in Python has given up so that no replay is taken for an earlier one', async () => {
+  const broker = await stranger(host.url)
+  const recovery = 'a:recover'
+  await broker.declare({
+    exchanges: [{ name: recovery, type: 'topic' }],
+    queues: [{ name: queue }, { name: 'again' }],
+    bindings: [{ exchange: recovery, to: { queue: 'again' }, routingKey: '#' }],
+  })
+  let nowMs = systemClock.wallMs()
+  const clock = { ...systemClock, wallMs: () => nowMs++ }
+  const archive = new QueueArchive({ broker: async () => broker, queue, recovery, clock })
+  // Celery has dropped what was known of it.
+  const properties = { contentType: 'application/json', headers: { task: 'orders.paid', id: 'i', retries: 2 } }
+  const keys = new Set<string | undefined>()
+  for (let times = 0; times < 2; times++) {
+    await broker.publish({ routingKey: queue, body: Buffer.from('[[], {}, {}]'), properties })
+    expect(await archive.replay({})).toBe(1)
+    const message = await broker.use((channel) => channel.get('again', { noAck: true }))
+    if (message === false) throw new Error('it was not replayed')
+    keys.add(keyOf('q', receivedOf(message) as never, progressOf(receivedOf(message))))
+  }
+  expect([keys.size, keys.has(undefined)]).toEqual([2, false])
 })

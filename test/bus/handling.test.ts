@@ -131,13 +131,33 @@ const done: Outcome = { kind: 'done', result: null, tookMs: 1 }
 
 it('ends of attempts are reported once, however often RabbitMQ refuses to take the retry', async () => {
   let failures = 3
-  const { handle, end, reported } = attempts(1, async () => {
+  const { handle, end, inHand, reported } = attempts(1, async () => {
     if (failures-- > 0) throw new StoreError('SLUICE_BROKER_NACK', 'its queue is full')
   })
-  const incoming = handle('k', ['one'])
+  const incoming = handle('queue  type id  ', ['one'])
   end({ kind: 'retry', error: '{}', delayMs: 5, tookMs: 1 })
   await until(() => incoming.isAcknowledged)
   expect(reported).toEqual(['retry'])
+  // The overview does not show the handler as one that has had it.
+  expect(inHand.find('id').handled).toEqual(['0 queue one type id  ', '0 queue  type id  '])
+})
+
+it('what an event for several handlers was sent on as is not taken for handled, if Python sends it on for all of them', async () => {
+  const { handle, end, inHand } = attempts(2)
+  const [failed, handled] = [handle('queue  type failed  ', ['one', 'two']), handle('queue  type done  ', ['one'])]
+  end({ kind: 'retry', error: '{}', delayMs: 5, tookMs: 1 })
+  end(done)
+  await until(() => failed.isAcknowledged)
+  end(done)
+  await until(() => handled.isAcknowledged)
+  const look = (id: string) => [0, 1].map((place) => inHand.look(`${place} queue  type ${id}  `))
+  expect([look('failed'), look('done')]).toEqual([
+    ['handled', undefined],
+    ['handled', 'handled'],
+  ])
+  // The overview shows who has had it.
+  const known = ['0 queue one type failed  ', '0 queue  type failed  ', 'Infinity queue two type failed  ']
+  expect(inHand.find('failed').handled).toEqual(known)
 })
 
 it('an event that one handler has begun is handled by the other ones, too, though its connection was lost', async () => {
