@@ -6,10 +6,7 @@ import { version } from '../core/version.ts'
 import type { Db } from '../db/db.ts'
 import { type Sql, type Store, storeOn } from '../db/store.ts'
 import type { Report } from '../report/report.ts'
-import type { Offer, StatementResult, ToRun } from './messages.ts'
-
-/** How long a result is awaited, in ms. Then the statement may have run, as when the answer of a store is lost. */
-const answerMs = 10_000
+import { answerMs, type Offer, type StatementResult, type ToRun } from './messages.ts'
 
 /** A statement whose result is awaited. */
 interface Awaited {
@@ -20,7 +17,7 @@ interface Awaited {
 /** A store without a connection of its own. */
 export class BorrowedStore {
   readonly store: Store
-  /** Attempts may begin. */
+  /** Attempts may begin: the margins of limits allow for this process. */
   isReady = false
   readonly #awaited = new Map<string, Awaited>()
   /** Sends a statement to a dispatcher. */
@@ -31,8 +28,8 @@ export class BorrowedStore {
   readonly #logged = new Set<string>()
 
   constructor({ schema, clock, report }: { schema: string; clock: Clock; report: Report }) {
-    const run = <R>(name: string, args: readonly unknown[] = [], types?: string) =>
-      this.#run({ id: newId(), name, args, ...(types === undefined ? {} : { types }) }) as Promise<R[]>
+    const run = <R>(name: string, args: readonly unknown[] = []) =>
+      this.#run({ id: newId(), name, args }) as Promise<R[]>
     const sql: Sql = { call: run, run, query: needsStore }
     this.store = { ...storeOn(noDb, { schema, clock, report }), ...sql, on: () => sql }
   }
@@ -56,7 +53,7 @@ export class BorrowedStore {
     if (offer.store === this.#lender) return true
     const text =
       'dispatchers of two stores offer jobs; this worker takes those of the first: give each store a virtual host of its own, or a schema of another name'
-    if (this.#isNew(offer.store)) log.error(text, { dispatcher: offer.from })
+    if (this.#isNew(offer.store)) log.error(text, { dispatcher: offer.from, first: this.#lender, other: offer.store })
     return false
   }
 
@@ -96,9 +93,9 @@ export class BorrowedStore {
   }
 }
 
-/** Returns the error of a store elsewhere: one of ours, or one with PostgreSQL's code. */
+/** Returns the error of a store elsewhere: one of ours, or one with PostgreSQL's code. A store closed there is away here. */
 function errorOf({ code, message, isAway }: NonNullable<StatementResult['error']>): Error {
-  if (isAway) return new StoreError(code, message)
+  if (isAway) return new StoreError('SLUICE_STORE_UNREACHABLE', message)
   if (code.startsWith('SLUICE_')) return new SluiceError(code, message)
   return Object.assign(new Error(message), { code })
 }

@@ -13,7 +13,7 @@ import type { ClaimedJob } from '../claim/claimed-job.ts'
 import { locateOutcome, type Outcome } from '../claim/finish/outcome.ts'
 import type { JobKey, Kind, Outlet, Reports } from '../claim/outlet.ts'
 import { batchesOf, type GrantBatch } from './batches.ts'
-import { lend } from './lending.ts'
+import { Lender } from './lending.ts'
 import {
   checkAnnouncement,
   type Announcement,
@@ -22,6 +22,7 @@ import {
   keyOf,
   createReceiver,
   type ToDispatcher,
+  type ToRun,
   type ToWorker,
 } from './messages.ts'
 import { type GivenJob, type RosterWorker, Roster } from './roster.ts'
@@ -54,6 +55,7 @@ export class BrokerOutlet implements Outlet {
   readonly id: string
   readonly #options: BrokerOutletOptions
   readonly #roster: Roster
+  readonly #lender: Lender | undefined
   /** The worker that has each job in hand. */
   readonly #workerOf = new Map<ClaimedJob, RosterWorker>()
   /** Stints whose end is being recorded. */
@@ -71,6 +73,7 @@ export class BrokerOutlet implements Outlet {
     this.#options = options
     this.id = `${options.fleet}.dispatcher.${newId()}`
     this.#roster = new Roster(options.tasks)
+    this.#lender = options.store && new Lender({ ...options.store, clock: options.clock, from: this.id })
     this.#lookedMs = options.clock.monotonicMs()
   }
 
@@ -209,11 +212,11 @@ export class BrokerOutlet implements Outlet {
   }
 
   /** Sends a message that may be lost. */
-  #trySend(worker: RosterWorker, message: ToWorker): Promise<void> {
+  #trySend(worker: Pick<RosterWorker, 'id'>, message: ToWorker): Promise<void> {
     return this.#publish(worker, JSON.stringify(message)).catch(() => {})
   }
 
-  #publish(worker: RosterWorker, message: string, ttlMs?: number): Promise<void> {
+  #publish(worker: Pick<RosterWorker, 'id'>, message: string, ttlMs?: number): Promise<void> {
     return this.#options.wire.send(worker.id, message, ttlMs)
   }
 
@@ -232,18 +235,12 @@ export class BrokerOutlet implements Outlet {
 
   #receive(message: ToDispatcher): void {
     if (this.#isClosed) return
-    const { wire } = this.#options
-    const answer = (to: string, text: ToWorker) => void wire.send(to, JSON.stringify(text)).catch(() => {})
-    const { store } = this.#options
     if (message.type === 'seek') {
-      const name = store?.name
+      const name = this.#options.store?.name
       if (this.#isRetired || (message.store ?? name) !== name) return
-      return answer(message.worker, { type: 'offer', from: this.id, store: name, version })
+      return void this.#trySend({ id: message.worker }, { type: 'offer', from: this.id, store: name, version })
     }
-    if (message.type === 'run' && store !== undefined)
-      return void lend(store.sql, message).then((result) =>
-        answer(message.worker, { type: 'result', from: this.id, ...result }),
-      )
+    if (message.type === 'run') return void this.#lend(message.worker, message)
     if (message.type === 'announce') return this.#handleAnnouncement(message)
     const worker = this.#roster.find(message.worker)
     if (worker === undefined) return
@@ -251,6 +248,11 @@ export class BrokerOutlet implements Outlet {
     if (message.type === 'ended') for (const [key, outcome] of message.ends) this.#handleEnd(worker, key, outcome)
     else if (message.type === 'began') this.#reportBegun(worker, message.keys)
     else if (message.type === 'bye') this.#removeWorker(worker)
+  }
+
+  async #lend(to: string, statement: ToRun): Promise<void> {
+    const result = await this.#lender?.lend(statement)
+    if (result !== undefined) await this.#publish({ id: to }, result).catch(() => {})
   }
 
   #handleAnnouncement(message: Announcement): void {

@@ -96,13 +96,13 @@ export class FleetWorker {
 
   /** Looks for a dispatcher, as soon as the broker is there, and takes jobs from it. */
   async start(): Promise<void> {
-    const { store, rulebook, tasks, lender } = this.#options
+    const { rulebook, tasks, lender } = this.#options
     await this.#local.open(tasks, typeof lender === 'string')
     await this.#opening.begin()
     if (typeof lender !== 'string') void this.#getReady(lender)
     // Each by itself: one that is slow, or fails, holds up no other.
     void this.#repeat(() => this.#options.renew())
-    void this.#repeat(() => marginsOf(store).renew())
+    void this.#repeat(() => this.#renewMargins())
     void this.#repeat(async () => rulebook.estimates?.write())
     void this.#repeat(() => this.#writeNotes())
   }
@@ -133,8 +133,9 @@ export class FleetWorker {
     await stopped
     cancel()
     this.#end.abort()
-    await this.#executor.close()
+    // A borrowed store is closed with the executor.
     await this.#writeNotes()
+    await this.#executor.close()
     await this.#local.close()
     await ended()
   }
@@ -150,6 +151,23 @@ export class FleetWorker {
         store.log.debug('a worker is not ready yet', { err: error })
         await store.clock.sleep(readyMs, this.#end.signal, false)
       }
+  }
+
+  /**
+   * Reports what was measured. If that fails, a worker without a store makes sure that margins still allow for it before it takes
+   * more jobs: others may assume that it has ended.
+   */
+  async #renewMargins(): Promise<void> {
+    const { store, lender } = this.#options
+    try {
+      await marginsOf(store).renew()
+    } catch (error) {
+      if (typeof lender !== 'string' && lender.isReady) {
+        lender.isReady = false
+        void this.#getReady(lender)
+      }
+      throw error
+    }
   }
 
   /** Writes, as any worker does, what its handlers need in the store, or have left for it. The store may be away. */

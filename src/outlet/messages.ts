@@ -81,8 +81,6 @@ export interface ToRun {
   /** The name of a function, or the path of a .sql file. */
   name: string
   args: readonly unknown[]
-  /** As in `Sql.call`. */
-  types?: string
 }
 
 /** Has the dispatcher run a statement on its store. */
@@ -158,6 +156,9 @@ interface Left {
 
 /** A message to a worker. */
 export type ToWorker = Offer | Answer | Grants | StatementResult | Abort | Left
+
+/** How long the result of a statement is awaited, in ms. Then it may have run, as when the answer of a store is lost. */
+export const answerMs = 10_000
 
 /** The most characters of one message, or of one job or end alone, so that the broker takes it: RabbitMQ 4 takes no more than 16 MB. */
 export const messageMax = 500_000

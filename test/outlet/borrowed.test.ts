@@ -1,10 +1,13 @@
 /** Workers without a store, over a real RabbitMQ: a dispatcher runs the statements that their attempts need. */
 import { beforeAll, expect, it, type TestContext } from 'vitest'
 import { z } from 'zod'
+import { closedError } from '../../src/core/errors.ts'
 import { version } from '../../src/core/version.ts'
+import type { Queryable } from '../../src/db/db.ts'
 import { event, limit, type SluiceOptions, task, type Work, workInFleet, type FleetOptions } from '../../src/index.ts'
 import { BorrowedStore } from '../../src/outlet/borrowed-store.ts'
-import { lend } from '../../src/outlet/lending.ts'
+import { Lender } from '../../src/outlet/lending.ts'
+import type { StatementResult, ToRun } from '../../src/outlet/messages.ts'
 import { createOpeningReader } from '../../src/gates/gates.ts'
 import { defineShareBuckets } from '../../src/claim/definitions/define.ts'
 import { marginsOf } from '../../src/claim/definitions/margins.ts'
@@ -15,7 +18,7 @@ import type { Limit } from '../../src/limits/limit.ts'
 import { Estimates } from '../../src/tasks/estimate.ts'
 import { silent } from '../../src/core/log.ts'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
-import { storeOn } from '../../src/db/store.ts'
+import { type Sql, sqlOn, storeOn } from '../../src/db/store.ts'
 import { Report } from '../../src/report/report.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { vendor, type VendorOptions } from '../../src/testing/vendor.ts'
@@ -65,6 +68,12 @@ function keeping() {
   const lines: string[] = []
   const keep = (text: string) => void lines.push(text)
   return { lines, log: { debug() {}, info: keep, warn: keep, error: keep } }
+}
+
+/** A dispatcher's lender on this SQL, whose results are read. */
+function lenderOf(sql: Sql, clock = systemClock) {
+  const lender = new Lender({ sql, clock, from: 'a' })
+  return { lend: async (statement: ToRun) => JSON.parse((await lender.lend(statement)) ?? 'null') as StatementResult }
 }
 
 it.concurrent('its attempts take further grants, and nothing is exceeded at the vendor', async (context) => {
@@ -247,22 +256,23 @@ it('refuses what needs a store', async () => {
   await expect(borrowed.store.query('select 1')).rejects.toMatchObject(needs)
   const away = { code: 'SLUICE_STORE_UNREACHABLE' }
   await expect(parkingOn(borrowed.store).parked()).rejects.toMatchObject(away)
-  expect(await lend(borrowed.store, { id: 'a', name: 'anything', args: [] })).toMatchObject({ id: 'a', error: needs })
+  const lender = lenderOf(borrowed.store)
+  expect(await lender.lend({ id: 'a', name: 'anything', args: [] })).toMatchObject({ id: 'a', error: needs })
   expect(lines).toEqual([])
 })
 
 it('a dispatcher runs each statement that an attempt may need', async ({ onTestFinished }) => {
   const sluice = await Sluice.open({ store: (await freshDatabase()).url })
   onTestFinished(() => sluice.close())
-  const own = storeOn(sluice.db)
+  const lender = lenderOf(storeOn(sluice.db))
   const report = new Report(systemClock, silent)
   const borrowed = new BorrowedStore({ schema: 'sluice', clock: systemClock, report })
   const results: [name: string, code: string | undefined][] = []
   borrowed.connect(async (statement) => {
     const sent = JSON.parse(JSON.stringify(statement)) as typeof statement
-    const result = JSON.parse(JSON.stringify(await lend(own, sent))) as Awaited<ReturnType<typeof lend>>
+    const result = await lender.lend(sent)
     results.push([statement.name, result.error?.code])
-    borrowed.receive({ type: 'result', from: 'a', ...result })
+    borrowed.receive(result)
   })
   const { store: far } = borrowed
   const half = limit('half', { rate: '100/min', shares: { part: 0.5 } })
@@ -276,6 +286,7 @@ it('a dispatcher runs each statement that an attempt may need', async ({ onTestF
   const estimates = new Estimates(far)
   estimates.recordUse('halves', limits[0] as Limit, { n: 2 }, 1)
   await estimates.write()
+  await estimates.of(halves)
   const acquirer = new Acquirer(far, new StoreClock(), undefined)
   const buckets = ['half']
   await acquirer.request({ pending: { id: newId() }, buckets, units: [1], back: undefined })
@@ -289,7 +300,70 @@ it('a dispatcher runs each statement that an attempt may need', async ({ onTestF
   expect(await read({ fromMin: 0, toMin: 1_440, days: null, zone: 'UTC' })).toBeUndefined()
   expect(results.filter(([, code]) => code !== undefined)).toEqual([])
   expect(results.length).toBeGreaterThan(10)
+  expect(results.map(([name]) => name)).toContain('tasks/read_learned_costs')
   // The code of an error decides whether it is tried again.
   const odd = { fromMin: 'noon' as never, toMin: 60, days: null, zone: 'UTC' }
   await expect(read(odd)).rejects.toMatchObject({ code: '22P02' })
+})
+
+it('a dispatcher runs nothing but the function that a message names', async () => {
+  const texts: string[] = []
+  const query = async (text: string) => {
+    texts.push(text)
+    return []
+  }
+  const lender = lenderOf(sqlOn({ query } as Queryable))
+  const borrowed = new BorrowedStore({ schema: 'sluice', clock: systemClock, report: new Report(systemClock, silent) })
+  const sent: ToRun[] = []
+  borrowed.connect(async (statement) => {
+    const forged = { ...statement, types: 'text[]), pg_sleep(60' }
+    sent.push(forged)
+    borrowed.receive(await lender.lend(forged))
+  })
+  await parkBuckets(borrowed.store, ['a'])
+  const [own] = sent as [ToRun]
+  const places = own.args.map((_, i) => `$${i + 1}`).join(',')
+  expect(texts).toEqual([expect.stringMatching(/^select \* from sluice_\w+\.\w+\([$\d,]+\)$/)])
+  expect(texts[0]).toContain(`.${own.name}(${places})`)
+  const odd = { ...own, id: 'b', args: { map: 'x' } as never }
+  expect(await lender.lend(odd)).toMatchObject({ error: { code: 'SLUICE_NEEDS_STORE' } })
+  expect(texts).toHaveLength(1)
+})
+
+it('a dispatcher runs a statement once, two at a time, and none that is no longer awaited', async () => {
+  const ends: (() => void)[] = []
+  let nowMs = 0
+  const run = () => new Promise<never[]>((resolve) => ends.push(() => resolve([])))
+  const lender = lenderOf({ run } as unknown as Sql, { ...systemClock, monotonicMs: () => nowMs })
+  const lend = (id: string) => lender.lend({ id, name: 'tasks/read_learned_costs', args: [] })
+  const [first, again, second, third, late] = ['a', 'a', 'b', 'c', 'd'].map(lend)
+  expect(ends).toHaveLength(2)
+  ends[0]?.()
+  expect(await first).toMatchObject({ id: 'a', rows: [] })
+  expect(await again).toEqual(await first)
+  await until(() => ends.length === 3, 'the third begins')
+  nowMs += 10_000
+  ends[1]?.()
+  expect([await second, await late]).toMatchObject([{ id: 'b' }, null])
+  ends[2]?.()
+  expect(await third).toMatchObject({ id: 'c' })
+  expect(await lend('a')).toEqual(await first)
+  const last = lend('e')
+  ends[3]?.()
+  expect(await last).toMatchObject({ id: 'e' })
+  expect(ends).toHaveLength(4)
+})
+
+it('a result that cannot be sent is an error, and a closed store one that is away', async () => {
+  const lender = lenderOf({ run: async () => [{ n: 1n }] } as unknown as Sql)
+  expect(await lender.lend({ id: 'a', name: 'tasks/read_learned_costs', args: [] })).toMatchObject({
+    error: { message: expect.stringContaining('BigInt'), isAway: false },
+  })
+  const closed = lenderOf({ run: async () => Promise.reject(closedError()) } as unknown as Sql)
+  const borrowed = new BorrowedStore({ schema: 'sluice', clock: systemClock, report: new Report(systemClock, silent) })
+  borrowed.connect(async (statement) => borrowed.receive(await closed.lend(statement)))
+  await expect(borrowed.store.run('tasks/read_learned_costs')).rejects.toMatchObject({
+    code: 'SLUICE_STORE_UNREACHABLE',
+    retryable: true,
+  })
 })

@@ -189,6 +189,9 @@ export interface SourceDefinition {
   digest?: string
 }
 
+/** The types of `define_limit`'s arguments, as each of its callers names them: a statement is prepared once, under its name. */
+export const sourceTypes = 'text text text jsonb jsonb text text text'
+
 /**
  * Records a source's definition of a limit (claim/definitions/define_limit.sql). Resolves to whether it is in force now; undefined: nothing
  * changed.
@@ -211,7 +214,7 @@ export async function recordSource(
       reason ?? null,
       key,
     ],
-    'text text text jsonb jsonb text text text',
+    sourceTypes,
   )
   const [row] = await recording.catch((error: unknown) => {
     // The store has its own list of zones.
