@@ -141,7 +141,7 @@ describe('the margin of a fleet', () => {
     const { of, join, pass, inForce } = await fleet({ rate: '5/s' })
     const one = await join()
     await pass(10)
-    for (const [age, life] of [[150, 200] as const, [700, 1_000] as const]) {
+    for (const [age, life] of [[150, 300] as const, [700, 1_000] as const]) {
       for (let i = 0; i < 600; i++) one.recordAge([of], age, true)
       await pass(10)
       expect(await inForce()).toEqual([life, 5])
@@ -174,7 +174,7 @@ describe('the margin of a fleet', () => {
     expect(await inForce()).toEqual(narrow)
     for (let i = 0; i < 10; i++) one?.recordAge([of], 15, true)
     await pass(10)
-    expect(await inForce()).toEqual([20, 5])
+    expect(await inForce()).toEqual([25, 5])
   })
 
   it('is not measured where it is stated, of other programs, or without a window', async () => {

@@ -36,7 +36,8 @@ describe.concurrent('a job of a remote task', () => {
     // Its message; that it began, and its result. The rest are requests to workers, their answers, and their events.
     expect(published).toBeGreaterThanOrEqual(1)
     expect(received).toBeGreaterThanOrEqual(2)
-    expect(settled).toBeGreaterThanOrEqual(2)
+    // That it began is recorded with other begins, and settled then: at a stop it may come later.
+    expect(settled).toBeGreaterThanOrEqual(1)
   })
 
   it('fails with the type and traceback of Python, and is retried as its task defines', async (context) => {
