@@ -106,7 +106,7 @@ export function stepForward(past: Reading, now: Reading): { byUs: number; isOwn:
  */
 export class StoreClock {
   #seen: { storeUs: number; atMs: number } | undefined
-  /** A time of that clock, between which times of this process it was shown, and which was the first reading that shows this. */
+  /** A time of that clock, and the span in which this process knows it was shown. `sinceUs`: the oldest reading behind that. */
   #known: { storeUs: number; span: Span; sinceUs: number } | undefined
 
   /**
